@@ -1,0 +1,241 @@
+"""From a case to a run plan: which steps run, over which spans, on which stages. No torch here."""
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+
+from swarepro.case import PromptSpec, SessionSpec
+from swarepro.errors import CaseError
+
+
+class Phase(StrEnum):
+    """Prefill computes a chunk of a prompt; decode one token per request."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class StageRole(StrEnum):
+    """Which ends of the model a stage owns."""
+
+    FIRST = "first"
+    MIDDLE = "middle"
+    LAST = "last"
+    SINGLE = "single"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec:
+    """A pipeline stage: global layers ``[layer_start, layer_end)``."""
+
+    layer_start: int
+    layer_end: int
+    role: StageRole
+
+    @property
+    def has_embedding(self) -> bool:
+        """Whether the stage turns token ids into hidden states."""
+        return self.role in (StageRole.FIRST, StageRole.SINGLE)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the stage computes logits."""
+        return self.role in (StageRole.LAST, StageRole.SINGLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Positions ``[start, end)`` of one session."""
+
+    session: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One forward pass.
+
+    Attributes:
+        index: from 0.
+        phase: prefill or decode.
+        spans: what it computes.
+        reset: whether the runtime is reset before it (a new session begins).
+    """
+
+    index: int
+    phase: Phase
+    spans: tuple[Span, ...]
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """Everything that a run does, in order.
+
+    Attributes:
+        prompts: token ids per session.
+        steps: in execution order.
+        stages: in execution order; contiguous.
+        capacity: positions that one session may use.
+        swa_capacity: positions that may own a live SWA slot.
+    """
+
+    prompts: tuple[tuple[int, ...], ...]
+    steps: tuple[Step, ...]
+    stages: tuple[StageSpec, ...]
+    capacity: int
+    swa_capacity: int
+
+
+def parse_range(text: str, *, num_layers: int) -> tuple[int, int]:
+    """Parse ``"4:8"`` into ``(4, 8)``; raise CaseError unless ``start < end <= num_layers``."""
+    start, separator, end = text.strip().partition(":")
+    if not separator or not start.isdecimal() or not end.isdecimal():
+        raise CaseError(f"not a layer range: {text!r}", hint="write START:END, e.g. 0:4")
+    first, last = int(start), int(end)
+    if not first < last <= num_layers:
+        raise CaseError(
+            f"layer range {text!r} is not inside the model's {num_layers} layers or is empty"
+        )
+    return first, last
+
+
+def plan_stages(
+    *, stages: str | None, layers: str | None, num_layers: int
+) -> tuple[StageSpec, ...]:
+    """Return the stages of a run.
+
+    Args:
+        stages: comma-separated half-open ranges that must tile ``[0, num_layers)``, or None.
+        layers: one range to run alone, or None.
+        num_layers: of the model.
+
+    Raises:
+        CaseError: a hole, an overlap, or a range outside the model, by name.
+    """
+    if stages is not None and layers is not None:
+        raise CaseError("stages and layers exclude each other")
+    if layers is not None:
+        start, end = parse_range(layers, num_layers=num_layers)
+        return (StageSpec(layer_start=start, layer_end=end, role=_role(start, end, num_layers)),)
+    ranges = (
+        [parse_range(part, num_layers=num_layers) for part in stages.split(",")]
+        if stages is not None
+        else [(0, num_layers)]
+    )
+    expected = 0
+    for start, end in ranges:
+        if start > expected:
+            raise CaseError(
+                f"stages {stages!r} leave a hole: no stage has layers {expected}:{start}"
+            )
+        if start < expected:
+            raise CaseError(
+                f"stages {stages!r} overlap: {start}:{end} begins before {expected},"
+                " where the previous stage ends"
+            )
+        expected = end
+    if expected != num_layers:
+        raise CaseError(
+            f"stages {stages!r} leave a hole: no stage has layers {expected}:{num_layers}"
+        )
+    return tuple(
+        StageSpec(layer_start=start, layer_end=end, role=_role(start, end, num_layers))
+        for start, end in ranges
+    )
+
+
+def _role(start: int, end: int, num_layers: int) -> StageRole:
+    if start == 0:
+        return StageRole.SINGLE if end == num_layers else StageRole.FIRST
+    return StageRole.LAST if end == num_layers else StageRole.MIDDLE
+
+
+def plan_chunks(session: SessionSpec, *, rows: int, where: str) -> tuple[int, ...]:
+    """Return the chunk sizes of a prompt of ``rows`` tokens; raise CaseError unless they add up."""
+    if session.chunk < 1 or any(size < 1 for size in session.chunks or ()):
+        raise CaseError(f"{where}: a chunk has at least one row")
+    if session.chunks is not None:
+        if sum(session.chunks) != rows:
+            listed = " + ".join(map(str, session.chunks))
+            raise CaseError(
+                f"{where}: chunks {listed} = {sum(session.chunks)}"
+                f" do not add up to the prompt's {rows} rows"
+            )
+        return session.chunks
+    full, rest = divmod(rows, session.chunk)
+    return (session.chunk,) * full + ((rest,) if rest else ())
+
+
+def resolve_prompt(prompt: PromptSpec, *, vocab_size: int, where: str) -> tuple[int, ...]:
+    """Return the token ids of a prompt that is not text.
+
+    Raises:
+        CaseError: an id outside the vocabulary, or a text.
+    """
+    if prompt.tokens is not None:
+        tokens = prompt.tokens
+    elif prompt.random is not None:
+        draw = random.Random(prompt.seed).random
+        tokens = tuple(int(draw() * vocab_size) for _ in range(prompt.random))
+    else:
+        raise CaseError(f"{where}: a text prompt has to be encoded before it is planned")
+    for index, token in enumerate(tokens):
+        if not 0 <= token < vocab_size:
+            raise CaseError(
+                f"{where}: token {token} at position {index}"
+                f" is outside the vocabulary of {vocab_size}"
+            )
+    return tokens
+
+
+def make_plan(
+    *,
+    sessions: tuple[SessionSpec, ...],
+    prompts: tuple[tuple[int, ...], ...],
+    stages: tuple[StageSpec, ...],
+    capacity: int,
+    swa_capacity: int,
+) -> RunPlan:
+    """Lay out the steps of all sessions, one after another.
+
+    Args:
+        sessions: as in the case.
+        prompts: their token ids.
+        stages: from `plan_stages`.
+        capacity: positions per session.
+        swa_capacity: positions that may own an SWA slot.
+
+    Raises:
+        CaseError: an empty prompt; chunks that do not add up; a prompt with its decode steps longer
+            than the capacity.
+    """
+    steps: list[Step] = []
+    for index, (session, tokens) in enumerate(zip(sessions, prompts, strict=True)):
+        where = f"sessions[{index}]"
+        if not tokens:
+            raise CaseError(f"{where}: the prompt is empty")
+        needed = len(tokens) + session.decode
+        if needed > capacity:
+            raise CaseError(
+                f"{where}: {len(tokens)} prompt rows and {session.decode} decode steps"
+                f" need {needed} positions; the capacity is {capacity}",
+                hint="raise the capacity or shorten the prompt",
+            )
+        chunks = plan_chunks(session, rows=len(tokens), where=where)
+        lengths = [(Phase.PREFILL, size) for size in chunks]
+        lengths += [(Phase.DECODE, 1)] * session.decode
+        start = 0
+        for phase, size in lengths:
+            span = Span(session=index, start=start, end=start + size)
+            reset = index > 0 and start == 0
+            steps.append(Step(index=len(steps), phase=phase, spans=(span,), reset=reset))
+            start += size
+    return RunPlan(
+        prompts=prompts,
+        steps=tuple(steps),
+        stages=stages,
+        capacity=capacity,
+        swa_capacity=swa_capacity,
+    )
