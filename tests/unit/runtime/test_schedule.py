@@ -1,0 +1,48 @@
+"""Schedules are permutations, repeatable, and different where they should be."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swarepro.errors import UsageError
+from swarepro.runtime.parts import StoreContext
+from swarepro.runtime.schedule import ProgramOrder, SeededOrder, parse_schedule
+
+HERE = StoreContext(session=0, step=1, layer=2)
+
+
+@given(seed=st.integers(0, 10**18 - 1), num=st.integers(1, 300))
+def test_a_seeded_order_is_a_permutation_and_repeats(seed, num):
+    order = SeededOrder(seed).order(num, HERE)
+    assert torch.equal(order.sort().values, torch.arange(num))
+    assert torch.equal(order, SeededOrder(seed).order(num, HERE))
+
+
+def test_the_order_is_the_same_on_every_machine():
+    assert SeededOrder(7).order(8, HERE).tolist() == [6, 3, 4, 7, 0, 1, 5, 2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        StoreContext(session=1, step=1, layer=2),
+        StoreContext(session=0, step=2, layer=2),
+        StoreContext(session=0, step=1, layer=3),
+    ],
+)
+def test_session_step_and_layer_change_the_order(other):
+    assert not torch.equal(SeededOrder(7).order(64, HERE), SeededOrder(7).order(64, other))
+    assert not torch.equal(SeededOrder(7).order(64, HERE), SeededOrder(8).order(64, HERE))
+
+
+def test_parsing():
+    assert parse_schedule("program") == ProgramOrder()
+    assert ProgramOrder().order(8, HERE) is None
+    assert parse_schedule("seeded:12") == SeededOrder(12)
+
+
+@pytest.mark.parametrize("text", ["", "seeded", "seeded:", "seeded:-1", "seeded:x", "Program"])
+def test_other_schedules_are_refused(text):
+    with pytest.raises(UsageError, match="unknown schedule"):
+        parse_schedule(text)
