@@ -1,0 +1,92 @@
+"""Rows as intervals of logical positions: which record holds them, and where both sides do."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from swarepro.bundle.schema import TensorRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Rows ``[row, row + num_rows)`` of a record, at positions from ``position`` on."""
+
+    record: TensorRecord
+    row: int
+    num_rows: int
+    position: int
+
+    @property
+    def end(self) -> int:
+        """First position after it."""
+        return self.position + self.num_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Rows at the same positions on both sides."""
+
+    baseline: TensorRecord
+    baseline_row: int
+    target: TensorRecord
+    target_row: int
+    num_rows: int
+    position: int
+
+
+def first_appearances(records: Iterable[TensorRecord]) -> list[Segment]:
+    """Return each position's row in the earliest record that has it, by ascending position.
+
+    Args:
+        records: of one boundary in execution order, each with a ``row_start``.
+    """
+    segments: list[Segment] = []
+    for record in records:
+        start = record.row_start or 0
+        gaps = _uncovered(segments, start, start + record.shape[0])
+        segments += [
+            Segment(record=record, row=begin - start, num_rows=end - begin, position=begin)
+            for begin, end in gaps
+        ]
+        segments.sort(key=lambda segment: segment.position)
+    return segments
+
+
+def _uncovered(segments: Sequence[Segment], start: int, end: int) -> list[tuple[int, int]]:
+    """Return the parts of ``[start, end)`` that no segment (ascending, disjoint) covers."""
+    gaps = []
+    for segment in segments:
+        if segment.end <= start:
+            continue
+        if segment.position >= end:
+            break
+        if segment.position > start:
+            gaps.append((start, segment.position))
+        start = segment.end
+    if start < end:
+        gaps.append((start, end))
+    return gaps
+
+
+def overlaps(baseline: Sequence[Segment], target: Sequence[Segment]) -> tuple[Overlap, ...]:
+    """Return the common rows of two ascending, disjoint lists of segments, by position."""
+    common: list[Overlap] = []
+    left = right = 0
+    while left < len(baseline) and right < len(target):
+        b, t = baseline[left], target[right]
+        start, end = max(b.position, t.position), min(b.end, t.end)
+        if start < end:
+            common.append(
+                Overlap(
+                    baseline=b.record,
+                    baseline_row=b.row + start - b.position,
+                    target=t.record,
+                    target_row=t.row + start - t.position,
+                    num_rows=end - start,
+                    position=start,
+                )
+            )
+        if b.end <= t.end:
+            left += 1
+        else:
+            right += 1
+    return tuple(common)

@@ -1,0 +1,205 @@
+"""What comparing answers. No numpy and no torch here, so that reports can import it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from swarepro.points import PointKind
+
+
+class Verdict(StrEnum):
+    """Of one boundary or of a pair of runs."""
+
+    IDENTICAL = "IDENTICAL"
+    WITHIN_TOLERANCE = "WITHIN_TOLERANCE"
+    DIVERGED = "DIVERGED"
+    INCOMPARABLE = "INCOMPARABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """When values count as equal. ``None`` in place of a `Tolerance` means bitwise.
+
+    An element passes when ``abs(t - b) <= atol + rtol * abs(b)``, or when it is at most ``max_ulp``
+    units in the last place of the tensors' dtype away. NaN matches NaN, an infinity itself.
+    Integers (token ids, slots, routes) always have to be equal.
+    """
+
+    atol: float = 0.0
+    rtol: float = 0.0
+    max_ulp: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorDiff:
+    """Numbers about one pair of tensors of the same shape. Baseline b, target t.
+
+    Attributes:
+        num_elements: of each.
+        num_mismatched: elements whose bytes differ (or, under a tolerance, exceed it).
+        first_mismatch: index of the first such element, row-major; empty for a scalar.
+        max_ulp: largest distance in units in the last place over finite pairs; None for non-floats.
+        max_abs: largest ``abs(t - b)`` over finite pairs.
+        relative_l2: ``norm(t - b) / norm(b)`` over finite pairs in float64; None when norm(b) is 0.
+        cosine: of the flattened finite pairs; None when one norm is 0.
+        nonfinite_baseline: count of NaN and infinities.
+        nonfinite_target: count of NaN and infinities.
+        num_rows: rows (dimension 0).
+        rows: indices of rows that differ, ascending.
+        positions: logical positions of these rows; empty where rows are not positions.
+        heads: indices of heads that differ, where the point has a head dimension; else empty.
+        num_heads: of the head dimension; 0 without one.
+    """
+
+    num_elements: int
+    num_mismatched: int
+    first_mismatch: tuple[int, ...]
+    max_ulp: int | None
+    max_abs: float
+    relative_l2: float | None
+    cosine: float | None
+    nonfinite_baseline: int
+    nonfinite_target: int
+    num_rows: int
+    rows: tuple[int, ...]
+    positions: tuple[int, ...]
+    heads: tuple[int, ...]
+    num_heads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundaryDiff:
+    """One aligned boundary.
+
+    Attributes:
+        step: the baseline's step; for position alignment, that of the first differing row.
+        origin: ``source`` when all captured inputs are equal on both sides (under a tolerance: none
+            diverges), ``inherited`` when one of them differs; None where it has not DIVERGED.
+        reason: why it is INCOMPARABLE, or why it diverges without numbers (another shape or dtype);
+            else None.
+        numbers: None where bytes are equal, where tensors were not stored, or were not opened.
+    """
+
+    step: int
+    stage: int
+    name: str
+    layer: int | None
+    kind: PointKind
+    verdict: Verdict
+    origin: Literal["source", "inherited"] | None = None
+    reason: str | None = None
+    numbers: TensorDiff | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneSided:
+    """A boundary that only one side captured."""
+
+    step: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """The comparison of two runs.
+
+    Attributes:
+        baseline: path of the bundle.
+        target: path of the bundle.
+        align: how boundaries were matched.
+        tolerance: None = bitwise.
+        verdict: of the pair.
+        compared: aligned boundaries that were judged.
+        tensors_opened: tensors whose bytes were read; the others were judged by digest.
+        boundaries: every boundary that is not IDENTICAL, in execution order.
+        last_identical: the last boundary before ``first`` that is identical, or None.
+        first: earliest diverging boundary of any kind.
+        first_state: earliest diverging state boundary.
+        first_value: earliest diverging value boundary.
+        exact: ``first`` is exactly here; False = here or before, because points before it are on
+            one side only.
+        only_baseline: boundaries of the baseline alone.
+        only_target: boundaries of the target alone.
+        tokens_differ: the generated tokens differ (where both sides generated any).
+        skipped: declared points that were not judged because this comparison cannot align them.
+    """
+
+    baseline: str
+    target: str
+    align: Literal["step", "position"]
+    tolerance: Tolerance | None
+    verdict: Verdict
+    compared: int
+    tensors_opened: int
+    boundaries: tuple[BoundaryDiff, ...]
+    last_identical: BoundaryDiff | None
+    first: BoundaryDiff | None
+    first_state: BoundaryDiff | None
+    first_value: BoundaryDiff | None
+    exact: bool
+    only_baseline: tuple[OneSided, ...]
+    only_target: tuple[OneSided, ...]
+    tokens_differ: bool
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundaryClasses:
+    """One boundary over N repeats.
+
+    Attributes:
+        classes: sizes of the groups of equal digests, largest first, e.g. ``(3, 2, 1)``.
+        modal: the most frequent digest; of the earliest repeat on a tie.
+        deviating: repeats (from 0) whose digest is not the modal one.
+    """
+
+    step: int
+    stage: int
+    name: str
+    layer: int | None
+    kind: PointKind
+    classes: tuple[int, ...]
+    modal: str
+    deviating: tuple[int, ...]
+
+    @property
+    def distinct(self) -> int:
+        """Number of different digests."""
+        return len(self.classes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Determinism:
+    """What varies between repeats of one run.
+
+    Attributes:
+        repeats: N.
+        points: every boundary, in execution order.
+        earliest_varying: first of them with more than one digest.
+        first_value_varying: first *value* boundary with more than one digest.
+        outputs_vary: steps whose last value boundary varies.
+        tokens: generated tokens of each repeat, all sessions in order.
+        modal_repeat: the first repeat that shows the modal digest at every boundary, else the one
+            that deviates least.
+        deviating: repeats that deviate anywhere, ascending.
+        rate_upper_bound: with nothing varying, the 95 % upper bound on the rate of divergence that
+            N repeats leave open: ``1 - 0.05 ** (1 / N)``; None when something varies.
+        only_some: boundaries that some repeats lack; non-empty makes the repeats incomparable.
+    """
+
+    repeats: int
+    points: tuple[BoundaryClasses, ...]
+    earliest_varying: BoundaryClasses | None
+    first_value_varying: BoundaryClasses | None
+    outputs_vary: tuple[int, ...]
+    tokens: tuple[tuple[int, ...], ...]
+    modal_repeat: int
+    deviating: tuple[int, ...]
+    rate_upper_bound: float | None
+    only_some: tuple[OneSided, ...]
+
+    @property
+    def verdict(self) -> Literal["DETERMINISTIC", "NONDETERMINISTIC"]:
+        """NONDETERMINISTIC when any boundary or any token varies."""
+        varies = self.earliest_varying is not None or len(set(self.tokens)) > 1
+        return "NONDETERMINISTIC" if varies else "DETERMINISTIC"

@@ -1,0 +1,209 @@
+"""Comparison by token position: 64 + 3 rows against 67 at once."""
+
+import numpy as np
+import pytest
+
+from swarepro import points
+from swarepro.compare.divergence import compare_bundles
+from swarepro.compare.types import Tolerance, Verdict
+from swarepro.errors import IncomparableError
+from tests.unit.bundle.factory import Run, item, spans
+
+TOLERANCE = Tolerance(atol=1e-4)
+CHUNKED, WHOLE = ((0, 64), (64, 67)), ((0, 67),)
+WINDOW = 32
+
+
+def hidden(seed):
+    return np.random.default_rng(seed).normal(size=(67, 6)).astype(np.float32)
+
+
+def pool(seed):
+    return np.random.default_rng(seed).normal(size=(67, 2, 1, 4)).astype(np.float32)
+
+
+def run(chunks, *, change=None, store=True, scale=1.0, slots=0):
+    """A run over 67 positions; ``change(name, array)`` may edit the arrays over all positions."""
+    tensors = {
+        points.EMBEDDING_OUTPUT: hidden(1),
+        points.ATTENTION_OUTPUT: hidden(2).reshape(67, 2, 3),
+        points.AFTER_LAYER: hidden(3),
+        points.KV_SLICE_POST_WRITE: pool(4),
+        points.LOGITS: hidden(5),
+    }
+    for point, array in tensors.items():
+        array *= scale
+        if change:
+            change(point, array)
+    items = []
+    for step, (start, end) in enumerate(chunks):
+        visible = max(0, start - WINDOW + 1)
+        at = {"step": step, "store": store}
+        ids = np.arange(start, end)
+        kv = tensors[points.KV_SLICE_POST_WRITE][visible:end].copy()
+        if step:
+            kv[: start - visible] += 100  # overwritten later: not the row's first write
+        items += [
+            item(points.INPUT_IDS, ids, dtype="I64", row_start=start, **at),
+            item(points.PREFIX_LEN, np.array(start), dtype="I64", row_start=None, **at),
+            item(points.SWA_SLOTS, np.arange(end) + slots, dtype="I64", row_start=0, **at),
+            item(
+                points.EMBEDDING_OUTPUT,
+                tensors[points.EMBEDDING_OUTPUT][start:end],
+                row_start=start,
+                **at,
+            ),
+            item(points.KV_SLICE_PRE_WRITE, kv * 0, layer=0, row_start=visible, **at),
+            item(points.KV_SLICE_POST_WRITE, kv, layer=0, row_start=visible, **at),
+        ]
+        for point, layer in ((points.ATTENTION_OUTPUT, 0), (points.AFTER_LAYER, 0)):
+            items.append(item(point, tensors[point][start:end], layer=layer, row_start=start, **at))
+        last = tensors[points.LOGITS][end - 1 : end]
+        items.append(item(points.LOGITS, last, row_start=end - 1, **at))
+    return Run(items=items, steps=spans(*chunks), prompts=(tuple(range(67)),))
+
+
+@pytest.fixture
+def judged(tmp_path):
+    def compare(one, other, **more):
+        bundles = one.open(tmp_path / "a"), other.open(tmp_path / "b")
+        return compare_bundles(*bundles, **({"tolerance": TOLERANCE} | more))
+
+    return compare
+
+
+def test_rows_are_joined_across_steps(judged):
+    found = judged(run(CHUNKED), run(WHOLE))
+    assert found.align == "position"
+    assert found.verdict is Verdict.IDENTICAL
+    # ids, embedding, the pool, attention, the layer, and the last row's logits
+    assert found.compared == 6
+    assert found.skipped == ("prefix_len", "swa_slots", "L{layer}_kv_slice_pre_write")
+    assert found.only_baseline == found.only_target == ()
+
+
+def test_both_directions_and_other_chunks(judged):
+    found = judged(run(((0, 20), (20, 40), (40, 67))), run(CHUNKED))
+    assert (found.verdict, found.compared) == (Verdict.IDENTICAL, 6)
+
+
+def test_slots_may_differ(judged):
+    assert judged(run(CHUNKED), run(WHOLE, slots=5)).verdict is Verdict.IDENTICAL
+
+
+def test_within_tolerance(judged):
+    found = judged(run(CHUNKED), run(WHOLE, scale=1 + 1e-6))
+    assert found.verdict is Verdict.WITHIN_TOLERANCE
+    assert len(found.boundaries) == 5
+    assert found.boundaries[0].numbers.num_rows == 67
+    assert found.boundaries[0].numbers.relative_l2 < 2e-6
+
+
+@pytest.mark.parametrize(("position", "step"), [(3, 0), (63, 0), (64, 1), (66, 1)])
+def test_a_row_is_found_with_its_position_and_step(judged, position, step):
+    def change(point, array):
+        if point is points.ATTENTION_OUTPUT:
+            array[position, 1] += 1
+
+    found = judged(run(CHUNKED), run(WHOLE, change=change))
+    assert found.verdict is Verdict.DIVERGED
+    assert len(found.boundaries) == 1
+    first = found.first
+    assert (first.name, first.step, first.origin) == ("L0_attention_output", step, "source")
+    assert first.numbers.positions == first.numbers.rows == (position,)
+    assert (first.numbers.heads, first.numbers.num_heads) == ((1,), 2)
+    assert (found.last_identical.name, found.last_identical.step) == (
+        "L0_kv_slice_post_write",
+        step,
+    )
+
+
+def test_the_pool_is_compared_at_the_first_write_of_each_row(judged):
+    """The healthy pair already rewrites old rows in step 1; this changes row 50 itself."""
+
+    def change(point, array):
+        if point is points.KV_SLICE_POST_WRITE:
+            array[50, 0, 0, 0] += 1
+
+    found = judged(run(CHUNKED), run(WHOLE, change=change))
+    assert found.first == found.first_state
+    assert found.first_state.numbers.positions == (50,)
+    assert found.first_state.step == 0
+
+
+def test_first_is_the_earliest_step_not_the_earliest_point(judged):
+    def change(point, array):
+        if point is points.EMBEDDING_OUTPUT:
+            array[65] += 1  # step 1
+        if point is points.AFTER_LAYER:
+            array[10] += 1  # step 0
+            array[65] += 1
+
+    found = judged(run(CHUNKED), run(WHOLE, change=change))
+    assert [(b.name, b.step, b.origin) for b in found.boundaries] == [
+        ("after_layer_0", 0, "source"),
+        ("embedding_output", 1, "source"),
+    ]
+
+
+def test_later_points_inherit(judged):
+    def change(point, array):
+        if point in (points.KV_SLICE_POST_WRITE, points.ATTENTION_OUTPUT, points.AFTER_LAYER):
+            array[65] += 1
+
+    found = judged(run(CHUNKED), run(WHOLE, change=change))
+    assert [b.origin for b in found.boundaries] == ["source", "inherited", "inherited"]
+
+
+def test_it_needs_a_tolerance(judged):
+    with pytest.raises(IncomparableError, match="the chunking differs"):
+        judged(run(CHUNKED), run(WHOLE), tolerance=None)
+
+
+def test_it_needs_stored_tensors(judged):
+    with pytest.raises(IncomparableError, match="--store tensor"):
+        judged(run(CHUNKED, store=False), run(WHOLE))
+
+
+def test_the_same_steps_by_position_are_bitwise_by_default(judged):
+    def change(point, array):
+        if point is points.LOGITS:
+            array.view(np.uint32)[66, 0] ^= 1
+
+    found = judged(run(CHUNKED), run(CHUNKED, change=change), align="position", tolerance=None)
+    assert found.verdict is Verdict.DIVERGED
+    assert [(b.name, b.step) for b in found.boundaries] == [("logits", 1)]
+
+
+def test_nothing_in_common(judged):
+    one, other = run(((0, 20),)), run(((20, 67),))
+    one.prompts = other.prompts = (tuple(range(67)),)
+    other.items = [
+        entry for entry in other.items if entry[0].point != "L{layer}_kv_slice_post_write"
+    ]
+    one.items = [entry for entry in one.items if entry[0].point != "L{layer}_kv_slice_post_write"]
+    with pytest.raises(IncomparableError, match="nothing to compare"):
+        judged(one, other)
+
+
+def test_rows_of_another_shape(judged):
+    one, other = run(CHUNKED), run(WHOLE)
+    other.items = [
+        item(points.EMBEDDING_OUTPUT, np.zeros((67, 9)))
+        if entry[0].name == "embedding_output"
+        else entry
+        for entry in other.items
+    ]
+    found = judged(one, other)
+    assert found.first.reason == "rows of shape [6] against [9]"
+
+
+def test_tokens_are_compared_as_far_as_both_go(judged, tmp_path):
+    one, other = run(CHUNKED), run(WHOLE)
+    one.tokens, other.tokens = ((7, 8, 9),), ((7, 8),)
+    assert not judged(one, other).tokens_differ
+    other.tokens = ((7, 9),)
+    bundles = run(CHUNKED), other
+    bundles[0].tokens = one.tokens
+    opened = [r.open(tmp_path / f"x{i}") for i, r in enumerate(bundles)]
+    assert compare_bundles(*opened, tolerance=TOLERANCE).tokens_differ
