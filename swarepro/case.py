@@ -14,6 +14,10 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Case names become names of bundles."""
+
+
 class _Strict(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -161,6 +165,11 @@ def convert_case(data: dict[str, Any], *, source: str) -> CaseSpec:
 
 
 def _check(case: CaseSpec, source: str) -> None:
+    if not _NAME.fullmatch(case.name):
+        raise CaseError(
+            f"{source}: the name {case.name!r} cannot name a folder",
+            hint="use letters, digits, '.', '_' and '-', beginning with a letter or digit",
+        )
     if not case.sessions:
         raise CaseError(f"{source}: a case needs at least one [[sessions]] table")
     if case.stages is not None and case.layers is not None:

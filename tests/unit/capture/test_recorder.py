@@ -1,0 +1,134 @@
+"""What is captured, in which order, how large, and that a copy is taken."""
+
+import pytest
+import torch
+
+from swarepro import points
+from swarepro.bundle.digest import digest_bytes
+from swarepro.bundle.schema import CaptureEntry
+from swarepro.capture import MemorySink, Recorder, raw_bytes
+from swarepro.points import Level
+
+
+def entry(level=Level.OP, store="digest", globs=("*",), layers=(), steps=()) -> CaptureEntry:
+    return CaptureEntry(level=level, store=store, points=globs, layers=layers, steps=steps)
+
+
+class KeepingSink(MemorySink):
+    """Keeps the bytes, too."""
+
+    def __init__(self):
+        super().__init__([])
+        self.data = []
+
+    def add(self, record, data):
+        super().add(record, data)
+        self.data.append(data)
+
+
+def names(capture: CaptureEntry, *, is_last=True) -> list[str]:
+    sink = MemorySink([])
+    recorder = Recorder(capture, sink)
+    tap = recorder.tap(0, is_last=is_last)
+    for step in (0, 1):
+        recorder.begin_step(step, 0)
+        tap(points.POSITIONS, torch.arange(3), row_start=0)
+        for layer in (0, 1):
+            tap(points.O_PROJ, torch.ones(3, 2), layer, row_start=0)
+            tap(points.AFTER_LAYER, torch.ones(3, 2), layer, row_start=0)
+        tap(points.LOGITS, torch.ones(1, 4), row_start=2)
+        recorder.end_step()
+    return [f"{r.step} {r.name}" for r in sink.records]
+
+
+def test_levels():
+    full = names(entry())
+    assert full[:6] == [
+        "0 positions",
+        "0 L0_o_proj",
+        "0 after_layer_0",
+        "0 L1_o_proj",
+        "0 after_layer_1",
+        "0 logits",
+    ]
+    boundary = names(entry(Level.BOUNDARY))
+    assert "0 after_layer_1" in boundary
+    assert "0 L0_o_proj" not in boundary
+    assert names(entry(Level.OFF)) == ["0 logits", "1 logits"]
+    assert names(entry(Level.OFF), is_last=False) == []
+
+
+def test_filters():
+    assert names(entry(globs=("L?_o_proj",))) == [
+        "0 L0_o_proj",
+        "0 L1_o_proj",
+        "1 L0_o_proj",
+        "1 L1_o_proj",
+    ]
+    assert names(entry(globs=("*o_proj",), layers=(1,), steps=(1,))) == ["1 L1_o_proj"]
+    assert names(entry(globs=("nothing",))) == []
+
+
+def test_wants_agrees_with_what_is_recorded():
+    recorder = Recorder(entry(globs=("L1_*",), steps=(1,)), MemorySink([]))
+    tap = recorder.tap(0, is_last=True)
+    recorder.begin_step(0, 0)
+    assert not tap.wants(points.O_PROJ, 1)
+    recorder.begin_step(1, 0)
+    assert tap.wants(points.O_PROJ, 1)
+    assert not tap.wants(points.O_PROJ, 0)
+
+
+def test_a_stored_tensor_is_a_copy_taken_at_once():
+    sink = KeepingSink()
+    recorder = Recorder(entry(store="tensor"), sink)
+    tap = recorder.tap(0, is_last=True)
+    recorder.begin_step(0, 0)
+    live = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    tap(points.O_PROJ, live, 0, row_start=0)
+    live.zero_()
+    recorder.end_step()
+    expected = torch.arange(6, dtype=torch.float32).numpy().tobytes()
+    assert bytes(sink.data[0]) == expected
+    assert sink.records[0].digest == digest_bytes(expected)
+
+
+def test_digests_alone_keep_no_bytes():
+    sink = KeepingSink()
+    recorder = Recorder(entry(store="digest"), sink)
+    recorder.begin_step(0, 0)
+    recorder.tap(0, is_last=True)(points.O_PROJ, torch.ones(2, 3), 0, row_start=0)
+    assert sink.data == [None]
+
+
+def test_occurrences_count_within_a_step():
+    sink = MemorySink([])
+    recorder = Recorder(entry(), sink)
+    for step in (0, 1):
+        recorder.begin_step(step, 0)
+        for stage in (0, 1, 2):
+            recorder.tap(stage, is_last=stage == 2)(points.POSITIONS, torch.arange(2), row_start=0)
+        recorder.end_step()
+    assert [(r.step, r.stage, r.occurrence, r.key) for r in sink.records[:3]] == [
+        (0, 0, 0, "positions"),
+        (0, 1, 1, "positions#1"),
+        (0, 2, 2, "positions#2"),
+    ]
+    assert [r.occurrence for r in sink.records[3:]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(12.0).reshape(3, 4).t(),
+        torch.arange(12.0).bfloat16().reshape(3, 4)[:, 1:3],
+        torch.tensor(5),
+        torch.empty(0, 4),
+        torch.arange(5) > 2,
+    ],
+    ids=["transposed", "strided", "scalar", "empty", "bool"],
+)
+def test_raw_bytes_are_row_major_values(tensor):
+    copy = tensor.contiguous().clone().reshape(-1)
+    assert bytes(raw_bytes(tensor)) == copy.view(torch.uint8).numpy().tobytes()
+    assert len(raw_bytes(tensor)) == tensor.numel() * tensor.element_size()
