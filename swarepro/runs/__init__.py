@@ -1,0 +1,1 @@
+"""Runs of cases: prepared, executed once, repeated, and judged by what the case expects."""

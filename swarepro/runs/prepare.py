@@ -1,0 +1,161 @@
+"""From a case and options to all that a run needs: plan, weights, capture. Nothing runs here."""
+
+from dataclasses import dataclass
+
+from swarepro.backend import choose_backend, torch_dtype
+from swarepro.build import Model, estimate_bytes, load_model
+from swarepro.bundle.schema import CaptureEntry
+from swarepro.case import CaseSpec
+from swarepro.checkpoint import open_checkpoint
+from swarepro.checkpoint.contract import Checkpoint
+from swarepro.errors import CaseError, UsageError
+from swarepro.faults import FAULTS
+from swarepro.options import CaptureOptions, Progress, RunOptions, no_progress
+from swarepro.plan import Phase, RunPlan, make_plan, plan_stages, resolve_prompt
+from swarepro.points import Level
+from swarepro.runtime.groups import stage_groups
+from swarepro.runtime.routes import resolve_route
+from swarepro.runtime.schedule import parse_schedule
+
+RECORD_BYTES = 450
+"""Upper estimate of one line of records.jsonl."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A case that is ready to run, any number of times.
+
+    Attributes:
+        case: as it was asked for.
+        plan: its steps, stages and prompts.
+        model: loaded weights.
+        capture: what is captured.
+        options: how it runs; the route is resolved.
+        route: the attention implementation.
+        estimated_bytes: of one bundle.
+    """
+
+    case: CaseSpec
+    plan: RunPlan
+    model: Model
+    capture: CaptureEntry
+    options: RunOptions
+    route: str
+    estimated_bytes: int
+
+
+def prepare(
+    case: CaseSpec, options: RunOptions, *, copies: int = 1, progress: Progress
+) -> Prepared:
+    """Check everything that can be checked, then load the weights.
+
+    Args:
+        case: what to run.
+        options: how.
+        copies: bundles that will lie on disk at the same time, for the size budget; 0 = none.
+        progress: told when weights are loaded.
+
+    Raises:
+        SwareproError: whatever is wrong, by name, before any weight is read where that is possible.
+    """
+    for fault in options.faults:
+        FAULTS.get(fault)
+    parse_schedule(options.schedule)
+    route = resolve_route(options.route)
+    backend = choose_backend(options.device)
+    checkpoint = open_checkpoint(case.model)
+    plan = plan_case(case, checkpoint, progress=progress)
+    if plan.stages[0].layer_start > 0 and options.recv is None:
+        raise UsageError(
+            f"a stage that starts at layer {plan.stages[0].layer_start} needs the hidden states"
+            " that it receives",
+            hint="give a bundle that stores them with --recv BUNDLE",
+        )
+    for stage in plan.stages:
+        stage_groups(checkpoint.config, stage)
+    capture = capture_entry(options.capture)
+    itemsize = torch_dtype(case.dtype).itemsize
+    records, tensor_bytes = estimate_bytes(plan, checkpoint.config, capture, itemsize=itemsize)
+    estimate = tensor_bytes + records * RECORD_BYTES
+    check_budget(estimate * copies, options.max_bundle_bytes, copies=copies)
+    progress(f"loading {case.model}", 0, 1)
+    model = load_model(checkpoint, plan, dtype=case.dtype, backend=backend)
+    progress(f"loading {case.model}", 1, 1)
+    return Prepared(
+        case=case,
+        plan=plan,
+        model=model,
+        capture=capture,
+        options=options,
+        route=route,
+        estimated_bytes=estimate,
+    )
+
+
+def plan_case(
+    case: CaseSpec, checkpoint: Checkpoint, *, progress: Progress = no_progress
+) -> RunPlan:
+    """Lay out the steps and stages of ``case`` on the checkpoint's model. Raises CaseError."""
+    config = checkpoint.config
+    stages = plan_stages(stages=case.stages, layers=case.layers, num_layers=config.num_layers)
+    prompts = []
+    for index, session in enumerate(case.sessions):
+        prompt, where = session.prompt, f"sessions[{index}]"
+        if prompt.text is not None:
+            tokenizer = checkpoint.tokenizer(notify=lambda what: progress(what, 0, 1))
+            tokens = tuple(tokenizer.encode(prompt.text))
+        else:
+            tokens = resolve_prompt(prompt, vocab_size=config.vocab_size, where=where)
+        prompts.append(tokens)
+    plan = make_plan(
+        sessions=case.sessions,
+        prompts=tuple(prompts),
+        stages=stages,
+        capacity=case.capacity,
+        swa_capacity=case.capacity if case.swa_capacity is None else case.swa_capacity,
+    )
+    has_decode = any(step.phase is Phase.DECODE for step in plan.steps)
+    if has_decode and stages[0].has_embedding and not stages[-1].has_head:
+        raise CaseError(
+            f"decode steps need the tokens of the last stage, and layers 0:{stages[-1].layer_end}"
+            " do not reach the head",
+            hint="leave out --decode, or run all layers",
+        )
+    if max(len(prompt) for prompt in prompts) > config.max_position_embeddings:
+        raise CaseError(
+            f"a prompt has {max(len(prompt) for prompt in prompts)} rows; the model's"
+            f" max_position_embeddings is {config.max_position_embeddings}"
+        )
+    return plan
+
+
+def capture_entry(capture: CaptureOptions) -> CaptureEntry:
+    """Return the manifest's form of the capture options."""
+    return CaptureEntry(
+        level=Level(capture.level),
+        store=capture.store,
+        points=capture.points,
+        layers=capture.layers,
+        steps=capture.steps,
+    )
+
+
+def check_budget(estimate: int, budget: int, *, copies: int) -> None:
+    """Raise UsageError when ``estimate`` bytes of ``copies`` bundles exceed the budget."""
+    if estimate <= budget:
+        return
+    what = "the bundle" if copies == 1 else f"{copies} bundles"
+    raise UsageError(
+        f"{what} would take about {_size(estimate)}; the budget is {_size(budget)}",
+        hint="store digests (--store digest), choose --points, or raise --max-bundle-bytes",
+    )
+
+
+def _size(num_bytes: int) -> str:
+    """Return ``num_bytes`` with the largest binary unit that leaves at least 1."""
+    size, unit = float(num_bytes), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{num_bytes} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

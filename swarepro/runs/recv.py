@@ -1,0 +1,78 @@
+"""Hidden states from an earlier run's bundle, for a stage that runs alone."""
+
+from pathlib import Path
+
+import torch
+
+from swarepro import points
+from swarepro.bundle.read import open_bundle
+from swarepro.bundle.schema import TensorRecord
+from swarepro.errors import BundleError
+from swarepro.plan import Step
+
+_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+
+
+class BundleHidden:
+    """The residual stream that enters ``layer``, step by step; a `HiddenSource`.
+
+    Args:
+        path: of a bundle that stores ``after_layer_{layer - 1}``, or the ``boundary_send_hidden``
+            of a stage that ends at ``layer``.
+        layer: global layer id that the receiving stage starts with.
+        hidden_size: E.
+        dtype: of the run; the stored one has to be the same.
+        device: of the run.
+
+    Raises:
+        BundleError: nothing in the bundle enters ``layer``.
+    """
+
+    def __init__(
+        self, path: Path, *, layer: int, hidden_size: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._bundle = open_bundle(path)
+        self._path = path
+        self._layer = layer
+        self._hidden_size = hidden_size
+        self._dtype = dtype
+        self._device = device
+        self._by_step: dict[int, TensorRecord] = {}
+        stages = self._bundle.manifest.stages
+        for record in self._bundle.records:
+            is_send = (
+                record.point == points.BOUNDARY_SEND_HIDDEN.name
+                and stages[record.stage].layer_end == layer
+            )
+            is_after = record.point == points.AFTER_LAYER.name and record.layer == layer - 1
+            if (is_send or is_after) and record.file is not None:
+                self._by_step[record.step] = record
+        if not self._by_step:
+            raise BundleError(
+                f"{path} stores no hidden states that enter layer {layer}",
+                hint=f"run the layers below {layer} with --capture boundary --store tensor",
+            )
+
+    def hidden(self, step: Step) -> torch.Tensor:
+        """Return ``[T, E]`` for ``step``; raise BundleError when the bundle's step is another."""
+        (span,) = step.spans
+        record = self._by_step.get(step.index)
+        wanted = (span.end - span.start, self._hidden_size)
+        if record is None or record.row_start != span.start or record.shape != wanted:
+            found = (
+                "nothing"
+                if record is None
+                else f"shape {list(record.shape)} from position {record.row_start}"
+            )
+            raise BundleError(
+                f"{self._path}: step {step.index} needs hidden states {list(wanted)} from position"
+                f" {span.start}; found {found}",
+                hint="run both stages with the same prompt and chunks",
+            )
+        if _DTYPES.get(record.dtype) is not self._dtype:
+            raise BundleError(
+                f"{self._path}: {record.name} of step {step.index} is {record.dtype};"
+                f" the run's dtype is {self._dtype}"
+            )
+        data = torch.from_numpy(self._bundle.tensor(record).copy())
+        return data.view(self._dtype).reshape(wanted).to(self._device)

