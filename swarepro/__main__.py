@@ -1,0 +1,6 @@
+"""`python -m swarepro`."""
+
+from swarepro.cli.app import main
+
+if __name__ == "__main__":
+    main()

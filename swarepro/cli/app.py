@@ -1,0 +1,139 @@
+"""The program: its commands, its global options, and the one place where it exits."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from swarepro import __version__
+from swarepro.cli import (
+    cases,
+    determinism,
+    diff_boundaries,
+    doctor,
+    faults,
+    inspect_bundle,
+    points,
+    run,
+    synth,
+)
+from swarepro.cli.failure import Failure, describe, fail, traceback_of
+from swarepro.cli.help import add_command
+from swarepro.cli.output import write
+from swarepro.errors import ExitCode
+
+# The base of Typer's usage errors. Typer brings its own copy of Click or uses the package; both
+# have BadParameter below it.
+_PARSE_ERROR: type[Exception] = next(
+    base
+    for base in reversed(typer.BadParameter.__mro__)
+    if issubclass(base, Exception) and hasattr(base, "format_message")
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """What the global options say, and what holds before they are parsed."""
+
+    as_json: bool
+    traceback: bool = False
+
+
+class Program(TyperGroup):
+    """The command group that turns every way to end into an exit code."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
+        """Run a command line and exit: its own code, or that of what went wrong."""
+        argv = list(sys.argv[1:] if args is None else args)
+        settings = Settings(as_json="--json" in argv)
+        extra.update(prog_name="swarepro", standalone_mode=False, obj=settings)
+        try:
+            code = super().main(argv, **extra)
+        except _PARSE_ERROR as error:
+            code = fail(_parse_failure(error), as_json=settings.as_json)
+        except typer.Abort:
+            code = fail(describe(KeyboardInterrupt()), as_json=settings.as_json)
+        sys.exit(int(code or ExitCode.NOTHING_FOUND))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command; every exception but Typer's own ends here."""
+        try:
+            return super().invoke(ctx)
+        except (_PARSE_ERROR, typer.Exit, typer.Abort):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            if ctx.obj.traceback:
+                traceback_of(error)
+            return fail(describe(error), as_json=ctx.obj.as_json)
+
+
+def _parse_failure(error: Exception) -> Failure:
+    """Return the message of a Typer usage error, with the help of its command as the hint."""
+    message = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "swarepro"
+    return Failure(
+        kind="UsageError",
+        message=message,
+        hint=f"`{path} --help` lists what it takes",
+        code=ExitCode.CANNOT_JUDGE,
+    )
+
+
+app = typer.Typer(
+    cls=Program,
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: 0 nothing found, 1 a finding, 2 could not judge, 70 an internal error.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        write(f"swarepro {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def program(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", metavar="", callback=_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", metavar="", help="Show the traceback of any error.")
+    ] = False,
+) -> ExitCode | None:
+    """Reproduce, locate and prove failures of hybrid sliding-window KV caches.
+
+    Run a case into a bundle, repeat it to see what varies, diff two bundles to see where they part.
+    """
+    context.obj.traceback = traceback
+    if context.invoked_subcommand is None:
+        write(context.get_help() + "\n")
+        return ExitCode.CANNOT_JUDGE
+    return None
+
+
+add_command(app, "run", run.run)
+add_command(app, "determinism", determinism.determinism)
+add_command(app, "diff-boundaries", diff_boundaries.diff_boundaries)
+app.add_typer(cases.app, name="cases")
+add_command(app, "points", points.points)
+add_command(app, "faults", faults.faults)
+add_command(app, "inspect", inspect_bundle.inspect)
+add_command(app, "doctor", doctor.doctor)
+add_command(app, "synth", synth.synth)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    app()

@@ -1,0 +1,257 @@
+"""The comparison of two runs in words: where they part, and whether a store or a value is bad."""
+
+from swarepro.compare.types import BoundaryDiff, Divergence, OneSided, TensorDiff, Verdict
+from swarepro.points import PointKind
+from swarepro.report.model import Grid, Report, Tone, shortened
+from swarepro.report.order import bound_of
+from swarepro.report.tolerance import describe_tolerance
+from swarepro.report.words import MISSING, capital, count, figure, listed, literal, ranges
+
+_METADATA_DIFFERS = {
+    "input_ids": "the runs were given different inputs",
+    "positions": "the runs were given different inputs",
+    "prefix_len": "the runs see different prefixes",
+    "full_slots": "the runs use different KV slots",
+    "swa_slots": "the runs use different KV slots",
+    "route": "the runs took different attention routes",
+}
+_SLOTS = ("full_slots", "swa_slots")
+_TONES = {
+    Verdict.IDENTICAL: Tone.GOOD,
+    Verdict.WITHIN_TOLERANCE: Tone.GOOD,
+    Verdict.DIVERGED: Tone.BAD,
+    Verdict.INCOMPARABLE: Tone.UNSURE,
+}
+
+
+def diff_report(divergence: Divergence) -> Report:
+    """Say where two runs part, in one sentence and the tables that carry it."""
+    grids = []
+    if divergence.first is not None:
+        grids.append(_milestones(divergence))
+        grids.append(_diverging(divergence))
+    refused = [b for b in divergence.boundaries if b.verdict is Verdict.INCOMPARABLE]
+    if refused:
+        grids.append(_incomparable(refused))
+    return Report(
+        headline=headline(divergence),
+        tone=_TONES[divergence.verdict],
+        grids=tuple(grids),
+        lines=tuple(_lines(divergence)),
+    )
+
+
+def headline(divergence: Divergence) -> str:
+    """Return the answer in one or two sentences."""
+    if divergence.verdict is Verdict.IDENTICAL:
+        return (
+            f"IDENTICAL: {_all(divergence.compared)} the same bytes on both sides"
+            f"{_except_one_sided(divergence)}."
+        )
+    if divergence.verdict is Verdict.WITHIN_TOLERANCE:
+        apart = sum(b.verdict is Verdict.WITHIN_TOLERANCE for b in divergence.boundaries)
+        return (
+            f"WITHIN TOLERANCE: {_all(divergence.compared)} equal values"
+            f" {describe_tolerance(divergence.tolerance)}; {count(apart, 'boundary')} not bitwise"
+            f"{_except_one_sided(divergence)}."
+        )
+    if divergence.verdict is Verdict.INCOMPARABLE:
+        reasons = {b.reason for b in divergence.boundaries if b.reason}
+        why = f": {listed(sorted(reasons), most=3)}" if reasons else ""
+        return f"INCOMPARABLE: {count(divergence.compared, 'boundary')} could be judged{why}."
+    return f"DIVERGED. {_where_they_part(divergence)}"
+
+
+def _where_they_part(divergence: Divergence) -> str:
+    first, value = divergence.first, divergence.first_value
+    if first is None:
+        return "The generated tokens differ, yet no boundary that both sides captured does."
+    here = "at" if bound_of(divergence, first) == "exact" else "at or before"
+    place = f"{here} {place_of(first)}{_measured(first)}"
+    if first.kind is PointKind.VALUE:
+        return f"A bad value: the runs part {place}."
+    if first.kind is PointKind.STATE:
+        return f"A bad store: the runs part {place}. {_harm(value)}"
+    name = first.name.partition("#")[0]
+    cause = capital(_METADATA_DIFFERS.get(name, "the runs differ in metadata"))
+    state = divergence.first_state
+    noun = "bad store" if name in _SLOTS else "store that differs"
+    stored = f"The first {noun} is at {place_of(state)}. " if state else ""
+    return f"{cause}: they part {place}. {stored}{_harm(value)}"
+
+
+def _harm(value: BoundaryDiff | None) -> str:
+    if value is None:
+        return "It harms no captured value."
+    return f"It first harms a value at {place_of(value)}{_measured(value)}."
+
+
+def place_of(boundary: BoundaryDiff) -> str:
+    """Return ``"step 1, L0_attention_output (layer 0, value)"``."""
+    where = f"layer {boundary.layer}, " if boundary.layer is not None else ""
+    return f"step {boundary.step}, {literal(boundary.name)} ({where}{boundary.kind})"
+
+
+def _measured(boundary: BoundaryDiff) -> str:
+    numbers = boundary.numbers
+    if numbers is None:
+        return ""
+    words = [f"{_share(len(numbers.rows), numbers.num_rows, 'row')}"]
+    if numbers.num_heads:
+        words.append(_share(len(numbers.heads), numbers.num_heads, "head"))
+    if numbers.relative_l2 is not None and boundary.kind is not PointKind.METADATA:
+        words.append(f"relative L2 {figure(numbers.relative_l2)}")
+    if numbers.nonfinite_target or numbers.nonfinite_baseline:
+        words.append(
+            f"non-finite {numbers.nonfinite_baseline:,} against {numbers.nonfinite_target:,}"
+        )
+    return f": {', '.join(words)}"
+
+
+def _share(part: int, whole: int, noun: str) -> str:
+    return f"{part:,} of {count(whole, noun)}"
+
+
+def _all(compared: int) -> str:
+    return "the one boundary has" if compared == 1 else f"all {compared:,} boundaries have"
+
+
+def _except_one_sided(divergence: Divergence) -> str:
+    missing = len(divergence.only_baseline) + len(divergence.only_target)
+    return f"; {count(missing, 'boundary')} on one side only" if missing else ""
+
+
+def _milestones(divergence: Divergence) -> Grid:
+    """Return the first boundary of all, the first state and the first value, side by side."""
+    columns: list[tuple[str, BoundaryDiff]] = []
+    for title, boundary in (
+        ("first", divergence.first),
+        ("first state", divergence.first_state),
+        ("first value", divergence.first_value),
+    ):
+        if boundary is None:
+            continue
+        same = [index for index, (_, other) in enumerate(columns) if other == boundary]
+        if same:
+            columns[same[0]] = (f"{columns[same[0]][0]} = {title}", boundary)
+        else:
+            columns.append((title, boundary))
+    facts = [_facts(divergence, boundary) for _, boundary in columns]
+    keys = [key for key in facts[0] if any(fact[key] != MISSING for fact in facts)]
+    return Grid(
+        title="Where the runs part (baseline against target)",
+        columns=("", *(title for title, _ in columns)),
+        rows=tuple((key, *(fact[key] for fact in facts)) for key in keys),
+    )
+
+
+def _facts(divergence: Divergence, boundary: BoundaryDiff) -> dict[str, str]:
+    exact = bound_of(divergence, boundary) == "exact"
+    source = "equal: a source" if exact else "captured ones equal"
+    origin = {"source": source, "inherited": "differ: inherited"}
+    return {
+        "step": str(boundary.step),
+        "stage": str(boundary.stage),
+        "boundary": literal(boundary.name),
+        "layer": MISSING if boundary.layer is None else str(boundary.layer),
+        "kind": str(boundary.kind),
+        "bound": "exactly here" if exact else "here or before",
+        "its inputs": origin.get(boundary.origin or "", MISSING),
+        **_number_facts(boundary.numbers),
+    }
+
+
+def _number_facts(numbers: TensorDiff | None) -> dict[str, str]:
+    keys = (
+        "rows",
+        "positions",
+        "heads",
+        "elements",
+        "first mismatch",
+        "max ulp",
+        "max abs",
+        "relative L2",
+        "cosine",
+        "non-finite",
+    )
+    if numbers is None:
+        return dict.fromkeys(keys, MISSING)
+    values = (
+        f"{len(numbers.rows):,} of {numbers.num_rows:,}: {ranges(numbers.rows, most=3)}",
+        ranges(numbers.positions, most=3),
+        f"{len(numbers.heads)} of {numbers.num_heads}: {ranges(numbers.heads, most=3)}"
+        if numbers.num_heads
+        else MISSING,
+        f"{numbers.num_mismatched:,} of {numbers.num_elements:,}",
+        f"[{', '.join(map(str, numbers.first_mismatch))}]" if numbers.first_mismatch else MISSING,
+        figure(numbers.max_ulp),
+        figure(numbers.max_abs),
+        figure(numbers.relative_l2),
+        MISSING if numbers.cosine is None else f"{numbers.cosine:.6f}",
+        f"{numbers.nonfinite_baseline:,} / {numbers.nonfinite_target:,}",
+    )
+    return dict(zip(keys, values, strict=True))
+
+
+def _diverging(divergence: Divergence) -> Grid:
+    diverged = [b for b in divergence.boundaries if b.verdict is Verdict.DIVERGED]
+    sources = sum(b.origin == "source" for b in diverged)
+    rows = [
+        (
+            str(b.step),
+            literal(b.name),
+            str(b.kind),
+            b.origin or MISSING,
+            f"{len(b.numbers.rows):,} of {b.numbers.num_rows:,}" if b.numbers else MISSING,
+            figure(b.numbers.max_abs) if b.numbers else MISSING,
+            figure(b.numbers.relative_l2) if b.numbers else MISSING,
+        )
+        for b in diverged
+    ]
+    return shortened(
+        f"{count(len(diverged), 'boundary')} of {divergence.compared:,} diverge,"
+        f" {sources:,} of them at a source",
+        (">step", "boundary", "kind", "origin", ">rows", ">max abs", ">rel. L2"),
+        rows,
+    )
+
+
+def _incomparable(refused: list[BoundaryDiff]) -> Grid:
+    return shortened(
+        f"{count(len(refused), 'boundary')} could not be compared",
+        (">step", "boundary", "reason"),
+        [(str(b.step), literal(b.name), literal(b.reason or MISSING)) for b in refused],
+    )
+
+
+def _lines(divergence: Divergence) -> list[str]:
+    lines = []
+    if divergence.first is not None:
+        last = divergence.last_identical
+        lines.append(
+            f"Identical until then: the last one is {place_of(last)}."
+            if last is not None
+            else "No captured boundary before it is identical."
+        )
+    for side, points in (
+        ("baseline", divergence.only_baseline),
+        ("target", divergence.only_target),
+    ):
+        if points:
+            lines.append(_one_sided(side, points))
+    if divergence.first is not None and bound_of(divergence, divergence.first) != "exact":
+        lines.append("Points before the first one are on one side only: read it as here or before.")
+    if divergence.tokens_differ:
+        lines.append("The generated tokens differ.")
+    lines.append(
+        f"Compared {count(divergence.compared, 'boundary')} by {divergence.align},"
+        f" {describe_tolerance(divergence.tolerance)}:"
+        f" {count(divergence.tensors_opened, 'tensor')} opened for numbers,"
+        " the rest judged by digest."
+    )
+    return lines
+
+
+def _one_sided(side: str, points: tuple[OneSided, ...]) -> str:
+    names = [f"step {point.step} {point.name}" for point in points]
+    return f"Only in the {side}: {count(len(points), 'boundary')} ({listed(names, most=4)})."

@@ -1,0 +1,118 @@
+"""What only a real process shows: exit codes, pipes, signals, and what is imported."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = "run determinism diff-boundaries cases points faults inspect doctor synth"
+PROGRAM = [sys.executable, "-m", "swarepro"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")])}
+
+
+def swarepro(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *map(str, args)],
+        env=ENVIRONMENT,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_help_and_version() -> None:
+    done = swarepro("--help")
+    assert done.returncode == 0
+    for command in COMMANDS.split():
+        assert command in done.stdout
+    assert "0 nothing found, 1 a finding, 2 could not judge" in done.stdout
+    assert swarepro("--version").stdout.startswith("swarepro ")
+
+
+def test_no_command_shows_the_help_and_judges_nothing() -> None:
+    done = swarepro()
+    assert done.returncode == 2
+    assert "Usage: swarepro" in done.stdout
+
+
+@pytest.mark.parametrize("args", ["'--help'", "'run', '--help'", "'points'", "'cases', 'list'"])
+def test_light_commands_import_no_heavy_library(args: str) -> None:
+    code = (
+        "import sys\n"
+        "from swarepro.cli.app import app\n"
+        f"try: app([{args}])\n"
+        "except SystemExit as stop: assert not stop.code, stop.code\n"
+        "loaded = {'torch', 'triton', 'numpy', 'transformers', 'gguf'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_missing_bundle_is_2_without_a_traceback(tmp_path: Path) -> None:
+    done = swarepro("diff-boundaries", tmp_path / "a[/x]", tmp_path / "b")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert "a[/x]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_pipe_that_closes_early_is_quiet() -> None:
+    writer = subprocess.Popen(
+        [*PROGRAM, "points", "--json"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+    writer.stdout.close()
+    error = writer.stderr.read()
+    writer.stderr.close()
+    assert writer.wait(timeout=60) == 0
+    assert error == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_under_stdout() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*PROGRAM, "points"],
+            env=ENVIRONMENT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "error: No space left on device\n"
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [*PROGRAM, "run", "anchor-a", "--decode", "50", "--out", str(tmp_path)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not any(tmp_path.iterdir()) and run.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert run.poll() is None, "it ended before it could be interrupted"
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert out == ""
+    assert err == "error: interrupted; nothing was kept\n"
+    assert list(tmp_path.iterdir()) == []

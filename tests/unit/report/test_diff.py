@@ -1,0 +1,119 @@
+from swarepro.compare.types import OneSided, Tolerance, Verdict
+from swarepro.points import PointKind
+from swarepro.report.diff import diff_report, headline
+from swarepro.report.model import Tone
+from tests.unit.report.made import SLOTS, STORE, VALUE, boundary, divergence, identical, numbers
+
+
+def test_a_bad_store_names_the_first_value_that_it_harms() -> None:
+    assert headline(divergence()) == (
+        "DIVERGED. A bad store: the runs part at step 0, L0_kv_slice_post_write (layer 0, state)."
+        " It first harms a value at step 1, L0_attention_output (layer 0, value):"
+        " 3 of 3 rows, 4 of 4 heads, relative L2 1.99."
+    )
+
+
+def test_a_bad_store_that_harms_nothing() -> None:
+    text = headline(divergence(first_value=None, boundaries=(STORE,)))
+    assert text.endswith("It harms no captured value.")
+
+
+def test_a_bad_value() -> None:
+    found = divergence(first=VALUE, first_state=None, boundaries=(VALUE,))
+    assert headline(found).startswith(
+        "DIVERGED. A bad value: the runs part at step 1, L0_attention_output (layer 0, value)"
+    )
+
+
+def test_other_slots_come_before_the_bad_store() -> None:
+    found = divergence(first=SLOTS, boundaries=(SLOTS, STORE, VALUE))
+    assert headline(found).startswith(
+        "DIVERGED. The runs use different KV slots: they part at step 0, swa_slots (metadata):"
+        " 3 of 3 rows. The first bad store is at step 0, L0_kv_slice_post_write (layer 0, state). "
+    )
+
+
+def test_other_inputs_make_no_store_bad() -> None:
+    inputs = boundary("input_ids", layer=None, kind=PointKind.METADATA)
+    text = headline(divergence(first=inputs, boundaries=(inputs, STORE, VALUE)))
+    assert "The runs were given different inputs" in text
+    assert "The first store that differs is at step 0" in text
+
+
+def test_here_or_before() -> None:
+    found = divergence(exact=False, only_target=(OneSided(step=0, name="L0_q_normed"),))
+    report = diff_report(found)
+    assert "part at or before step 0" in report.headline
+    assert ("bound", "here or before", "here or before") in report.grids[0].rows
+    assert ("its inputs", "captured ones equal", "differ: inherited") in report.grids[0].rows
+    assert "Only in the target: 1 boundary (step 0 L0_q_normed)." in report.lines
+
+
+def test_identical() -> None:
+    report = diff_report(identical())
+    assert report.headline == "IDENTICAL: all 384 boundaries have the same bytes on both sides."
+    assert report.tone is Tone.GOOD
+    assert report.grids == ()
+    one = identical(compared=1, only_baseline=(OneSided(step=0, name="logits"),))
+    assert headline(one) == (
+        "IDENTICAL: the one boundary has the same bytes on both sides; 1 boundary on one side only."
+    )
+
+
+def test_within_tolerance_is_said_with_its_tolerance() -> None:
+    near = boundary(verdict=Verdict.WITHIN_TOLERANCE, numbers=numbers())
+    found = identical(
+        verdict=Verdict.WITHIN_TOLERANCE, boundaries=(near,), tolerance=Tolerance(max_ulp=2)
+    )
+    assert headline(found) == (
+        "WITHIN TOLERANCE: all 384 boundaries have equal values within 2 ulp;"
+        " 1 boundary not bitwise."
+    )
+
+
+def test_incomparable_is_never_a_pass() -> None:
+    shapes = boundary(verdict=Verdict.INCOMPARABLE, origin=None, reason="other shapes [/x]")
+    report = diff_report(identical(verdict=Verdict.INCOMPARABLE, compared=0, boundaries=(shapes,)))
+    assert report.headline == "INCOMPARABLE: 0 boundaries could be judged: other shapes [/x]."
+    assert report.tone is Tone.UNSURE
+    assert report.grids[0].rows == (("1", "L0_attention_output", "other shapes [/x]"),)
+
+
+def test_only_the_tokens_differ() -> None:
+    found = identical(verdict=Verdict.DIVERGED, tokens_differ=True)
+    assert "generated tokens differ" in headline(found)
+
+
+def test_the_milestones_stand_side_by_side() -> None:
+    grid = diff_report(divergence()).grids[0]
+    assert grid.columns == ("", "first = first state", "first value")
+    rows = {row[0]: row[1:] for row in grid.rows}
+    assert rows["boundary"] == ("L0_kv_slice_post_write", "L0_attention_output")
+    assert rows["its inputs"] == ("equal: a source", "differ: inherited")
+    assert rows["rows"] == ("-", "3 of 3: 0-2")
+    assert rows["positions"] == ("-", "64-66")
+    assert rows["first mismatch"] == ("-", "[0, 0, 1]")
+    assert rows["max ulp"] == ("-", "32,589")
+
+
+def test_a_long_list_is_cut_and_says_so() -> None:
+    many = tuple(boundary(f"L{layer}_o_proj", layer=layer) for layer in range(30))
+    grid = diff_report(divergence(first=many[0], first_value=many[0], boundaries=many)).grids[1]
+    assert grid.title == "30 boundaries of 384 diverge, 0 of them at a source"
+    assert len(grid.rows) == 12
+    assert grid.note == "... and 18 more; --json lists all"
+
+
+def test_non_finite_counts_are_in_the_sentence() -> None:
+    broken = boundary(numbers=numbers(nonfinite_target=3, relative_l2=None))
+    assert "non-finite 0 against 3" in headline(divergence(first=broken, first_state=None))
+
+
+def test_what_was_identical_before() -> None:
+    lines = diff_report(divergence()).lines
+    assert lines[0] == (
+        "Identical until then: the last one is step 0, L0_kv_slice_pre_write (layer 0, state)."
+    )
+    assert "No captured boundary before it is identical." in (
+        diff_report(divergence(last_identical=None)).lines
+    )
