@@ -20,7 +20,7 @@ def test_a_seeded_order_is_a_permutation_and_repeats(seed, num):
 
 
 def test_the_order_is_the_same_on_every_machine():
-    assert SeededOrder(7).order(8, HERE).tolist() == [6, 3, 4, 7, 0, 1, 5, 2]
+    assert SeededOrder(7).order(8, HERE).tolist() == [4, 1, 7, 6, 2, 5, 0, 3]
 
 
 @pytest.mark.parametrize(
