@@ -24,7 +24,7 @@ demo: $(DEMO) ## the main job: anchor-a varies unpatched (exit 1, checked) and d
 	@echo 'swarepro determinism anchor-a --repeats 6'
 	@$(BIN)/swarepro determinism anchor-a --repeats 6
 
-test: lint types test-fast test-slow wheel-check real smoke cases ## all that CI runs
+test: lint types test-fast test-slow wheel-check real smoke cases ## lint, types, every test, the smoke job, all cases
 
 dev: $(DEV) ## create .venv and install everything that the other targets need
 

@@ -55,7 +55,7 @@ def choose_backend(device: str) -> Backend:
         torch.cuda.get_device_properties(device)
     except (AssertionError, RuntimeError) as error:
         raise BackendError(f"no such device: {device!r}: {error}") from None
-    return Backend(device=device, triton="compiled")
+    return Backend(device=device, triton="off")
 
 
 def torch_dtype(name: str) -> "torch.dtype":

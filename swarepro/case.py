@@ -91,12 +91,14 @@ class ExpectDiff(_Strict, frozen=True, kw_only=True):
         first: earliest diverging boundary of any kind.
         first_state: earliest diverging state boundary.
         first_value: earliest diverging value boundary.
+        hides_effect: the case hides on purpose what its fault claims to do to values.
     """
 
     verdict: Literal["IDENTICAL", "DIVERGED"]
     first: PointRef | None = None
     first_state: PointRef | None = None
     first_value: PointRef | None = None
+    hides_effect: bool = False
 
 
 class CaseExpect(_Strict, frozen=True, kw_only=True):
@@ -174,6 +176,7 @@ def _check(case: CaseSpec, source: str) -> None:
         raise CaseError(f"{source}: a case needs at least one [[sessions]] table")
     if case.stages is not None and case.layers is not None:
         raise CaseError(f"{source}: stages and layers exclude each other")
+    _check_expect(case, source)
     for index, session in enumerate(case.sessions):
         prompt = session.prompt
         given = [key for key in ("tokens", "random", "text") if getattr(prompt, key) is not None]
@@ -184,6 +187,28 @@ def _check(case: CaseSpec, source: str) -> None:
             )
         if prompt.tokens is not None and not prompt.tokens:
             raise CaseError(f"{source}: sessions[{index}].prompt.tokens is empty")
+
+
+def _check_expect(case: CaseSpec, source: str) -> None:
+    """Refuse expectations that would never be looked at."""
+    expect = case.expect
+    if case.fault is None and (expect.faulty is not None or expect.diff is not None):
+        raise CaseError(
+            f"{source}: [expect.faulty] and [expect.diff] need a fault; the case names none",
+            hint='add fault = "NAME"; `swarepro faults` lists them',
+        )
+    if case.fault is not None and expect.faulty is None:
+        raise CaseError(
+            f"{source}: the case names the fault {case.fault!r} and does not say what it must show",
+            hint="add an [expect.faulty] table",
+        )
+    if expect.diff is not None:
+        for arm, wanted in (("healthy", expect.healthy), ("faulty", expect.faulty)):
+            if wanted is not None and wanted.error is not None:
+                raise CaseError(
+                    f"{source}: [expect.diff] compares two bundles, and the {arm} arm expects"
+                    f" the error {wanted.error}"
+                )
 
 
 def _suggest_key(message: str) -> str | None:

@@ -1,7 +1,9 @@
 """Eager torch twins of every public kernel: the definition of what each one computes.
 
 Letters: ``T`` tokens of the step, ``C`` context rows, ``S`` slots, ``H`` query heads, ``K`` kv
-heads, ``D`` head_dim, ``F`` ffn. Arithmetic is float32 inside; results have the inputs' dtype.
+heads, ``D`` head_dim, ``F`` ffn. Results have the inputs' dtype. Attention and `rms_norm` compute
+in float32 and round once; `rope`, `gelu_tanh_mul` and `softcap` round every operation to the dtype,
+as transformers does.
 """
 
 import torch

@@ -135,7 +135,7 @@ class Violation(OnDisk, frozen=True, kw_only=True):
     """One broken ownership rule.
 
     Attributes:
-        kind: e.g. ``sentinel-slot``.
+        kind: e.g. ``sentinel-store``.
         step: after which it was seen first.
         positions: logical positions concerned.
         slots: SWA slots concerned.
@@ -156,7 +156,7 @@ class StageOwnership(OnDisk, frozen=True, kw_only=True):
         stage: rank.
         capacity: slots that can be handed out (the sentinel is not one of them).
         free: slots on the free list.
-        live: slots owned by a position.
+        live: slots that were handed out; under a fault they need not be the owned ones.
         positions: positions of the current session that were stored.
         owners: what each position owns.
         violations: in the order in which they were seen.

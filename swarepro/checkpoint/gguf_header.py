@@ -128,10 +128,10 @@ class _Cursor:
         dims = [int(self._number("<Q")) for _ in range(num_dims)]
         return name, tuple(reversed(dims)), int(self._number("<I")), int(self._number("<Q"))
 
-    def _value(self, kind: int) -> object:
+    def _value(self, kind: int, *, in_array: bool = False) -> object:
         if kind == _STRING:
             return self._string()
-        if kind == _ARRAY:
+        if kind == _ARRAY and not in_array:
             return self._array()
         if kind not in _SCALARS:
             raise self._corrupt(f"a metadata value has unknown type {kind}")
@@ -140,7 +140,7 @@ class _Cursor:
     def _array(self) -> object:
         kind, length = int(self._number("<I")), int(self._number("<Q"))
         if length <= _LONGEST_KEPT_ARRAY:
-            return [self._value(kind) for _ in range(length)]
+            return [self._value(kind, in_array=True) for _ in range(length)]
         if kind in _SCALARS:
             self._advance(length * struct.calcsize(_SCALARS[kind]))
         elif kind == _STRING:

@@ -68,8 +68,8 @@ def determinism(
 ) -> ExitCode:
     """Repeat a case and say which boundary varies first, and which value it harms first.
 
-    On a CPU each repeat takes another legal order of the stores' concurrent programs; on a GPU the
-    hardware chooses. Exit code 1 when anything varies.
+    Each repeat takes another legal order of the stores' concurrent programs. Exit code 1 when
+    anything varies.
     """
     from swarepro import api
     from swarepro.cli.assemble import CaseOptions, RunFlags, assemble

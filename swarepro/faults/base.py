@@ -9,10 +9,9 @@ from swarepro.runtime.parts import PartWrapper
 
 
 class Effect(StrEnum):
-    """What a fault claims to do to the values of a run; the tool checks the claim."""
+    """What a fault claims to do to value boundaries; the diff of its cases checks the claim."""
 
     IDENTICAL = "identical"
-    ROUNDING = "rounding"
     DIVERGES = "diverges"
 
 

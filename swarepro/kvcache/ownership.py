@@ -1,4 +1,8 @@
-"""Who owns which SWA slot, checked after every step of a stage from what the step really used."""
+"""Who owns which SWA slot, checked after every step of a stage.
+
+It looks at the slots that the step's metadata gave to the store, and at the allocator's books; what
+a store does with its slots is not seen here.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -94,7 +98,7 @@ class OwnershipCheck:
                 shared.tolist(),
                 f"{_positions(at)} share SWA slots within one store",
             )
-        free = owner.allocator.free_list[owner.allocator.num_live :]
+        free = _free(owner)
         unowned = torch.isin(real, free)
         if bool(unowned.any()):
             at_rows = torch.isin(stored, real[unowned]).nonzero().flatten() + start
@@ -110,6 +114,16 @@ class OwnershipCheck:
     def after_reset(self, step: int, owner: OwnedSlots) -> None:
         """Check that nothing is live after the reset before ``step``."""
         self._positions = 0
+        live = owner.mapping[owner.full_slots]
+        live = live[(live != SENTINEL_SLOT) & ~torch.isin(live, _free(owner))]
+        if live.numel():
+            self._add(
+                "live-after-reset",
+                step,
+                [],
+                live.tolist(),
+                f"{live.numel()} SWA slots are still owned after the reset: it was skipped",
+            )
         self._account(step, owner)
 
     def report(self, owner: OwnedSlots) -> OwnershipReport:
@@ -126,7 +140,7 @@ class OwnershipCheck:
 
     def _account(self, step: int, owner: OwnedSlots) -> None:
         """Free and mapped slots must be disjoint, distinct, and together the whole pool."""
-        free = owner.allocator.free_list[owner.allocator.num_live :]
+        free = _free(owner)
         by_position = owner.mapping[owner.full_slots]
         is_mapped = by_position != SENTINEL_SLOT
         mapped = by_position[is_mapped]
@@ -177,6 +191,11 @@ class OwnershipCheck:
                 slots=tuple(slots),
                 message=message,
             )
+
+
+def _free(owner: OwnedSlots) -> torch.Tensor:
+    """Return the slots on the free list."""
+    return owner.allocator.free_list[owner.allocator.num_live :]
 
 
 def _positions(at: list[int]) -> str:

@@ -49,7 +49,7 @@ def judge_case(case: CaseSpec, *, progress: Progress) -> CaseResult:
                     verify=False,
                     progress=no_progress,
                 )
-                checks += _check_diff(case, case.expect.diff, found)
+                checks += _check_diff(case.fault, case.expect.diff, found)
     return CaseResult(case=case, checks=tuple(checks))
 
 
@@ -97,14 +97,13 @@ def _check_arm(arm: Arm, expect: Expect, found: ArmResult) -> Iterator[CheckResu
     )
 
 
-def _check_diff(case: CaseSpec, expect: ExpectDiff, found: Divergence) -> Iterator[CheckResult]:
+def _check_diff(fault: str, expect: ExpectDiff, found: Divergence) -> Iterator[CheckResult]:
     yield _check("diff", "verdict", expect.verdict, found.verdict)
     for what in ("first", "first_state", "first_value"):
         yield _check("diff", what, _wanted(getattr(expect, what)), _found(getattr(found, what)))
-    # A fault that claims to diverge may be hidden by a case on purpose: it then expects no value.
-    if case.fault is not None and FAULTS.get(case.fault).effect is Effect.IDENTICAL:
-        shown = Effect.IDENTICAL if found.first_value is None else Effect.DIVERGES
-        yield _check("diff", "effect on values", Effect.IDENTICAL, shown)
+    claimed = Effect.IDENTICAL if expect.hides_effect else FAULTS.get(fault).effect
+    shown = Effect.IDENTICAL if found.first_value is None else Effect.DIVERGES
+    yield _check("diff", "effect on values", claimed, shown)
 
 
 def _check(

@@ -121,10 +121,11 @@ def plan_case(
             " do not reach the head",
             hint="leave out --decode, or run all layers",
         )
-    if max(len(prompt) for prompt in prompts) > config.max_position_embeddings:
+    longest = max(span.end for step in plan.steps for span in step.spans)
+    if longest > config.max_position_embeddings:
         raise CaseError(
-            f"a prompt has {max(len(prompt) for prompt in prompts)} rows; the model's"
-            f" max_position_embeddings is {config.max_position_embeddings}"
+            f"a session uses {longest} positions; the model's max_position_embeddings is"
+            f" {config.max_position_embeddings}"
         )
     return plan
 

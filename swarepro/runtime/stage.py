@@ -5,7 +5,7 @@ import torch
 from swarepro import points
 from swarepro.checkpoint.config import ModelConfig
 from swarepro.checkpoint.weights import StageWeights
-from swarepro.kvcache import HybridKVCache, OwnershipCheck, OwnershipReport
+from swarepro.kvcache import HybridKVCache, KVGroup, OwnershipCheck, OwnershipReport
 from swarepro.plan import StageSpec, Step
 from swarepro.runtime.batch import StepBatch, build_batch
 from swarepro.runtime.layers import decoder_layer
@@ -87,8 +87,8 @@ class Stage:
                 rotary=self._rotary,
                 parts=self._parts,
             )
-        if allocator is not None and batch.swa_slots is not None:
-            stored = batch.swa_slots[span.start :]
+        if allocator is not None:
+            stored = batch.groups[KVGroup.SLIDING].slots[span.start - span.end :].cpu()
             self._ownership.after_store(step.index, span.start, stored, allocator)
         if self.spec.has_head:
             return self._logits(hidden[-1:], row=span.end - 1)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from swarepro import api
-from swarepro.case import CaseExpect, CaseSpec
+from swarepro.case import CaseSpec, Expect, PointRef
 from swarepro.faults import FAULTS, Effect
 
 FAST = [name for name in api.shipped_cases() if not name.endswith("-270m")]
@@ -59,16 +59,46 @@ def test_a_case_without_its_fault_fails():
     assert any("diff verdict: wanted DIVERGED, found IDENTICAL" in x for x in found)
 
 
-def test_a_healthy_arm_that_varies_fails():
+def test_expecting_another_divergence_fails():
+    """The control of the diff's lines: each milestone of the expectation is looked at."""
     case = api.find_case("anchor-a")
-    swapped = msgspec.structs.replace(
-        case, fault=None, expect=CaseExpect(healthy=case.expect.faulty)
+    wrong = PointRef(step=1, name="logits")
+    diff = msgspec.structs.replace(
+        case.expect.diff, first=wrong, first_state=None, first_value=wrong
     )
-    assert failures(swapped)
+    expect = msgspec.structs.replace(case.expect, diff=diff)
+    found = failures(msgspec.structs.replace(case, expect=expect))
+    assert found == [
+        "diff first: wanted step 1 logits, found step 0 swa_slots",
+        "diff first_state: wanted none, found step 0 L0_kv_slice_post_write",
+        "diff first_value: wanted step 1 logits, found step 1 L0_attention_output",
+    ]
 
 
-def test_a_claim_of_identical_values_is_checked():
-    """A fault that claims to leave values alone is refuted by a case in which it does not."""
-    case = api.find_case("stale-mapping-survives-reset")
-    checks = api.judge_case(case).checks
-    assert [c.what for c in checks if c.what == "effect on values"] == ["effect on values"]
+def test_expecting_silence_of_a_faulty_arm_fails():
+    case = api.find_case("anchor-a")
+    faulty = Expect(verdict="DETERMINISTIC")
+    expect = msgspec.structs.replace(case.expect, faulty=faulty)
+    found = failures(msgspec.structs.replace(case, expect=expect))
+    assert [line.partition(":")[0] for line in found] == [
+        "faulty verdict",
+        "faulty earliest_varying",
+        "faulty first_value_varying",
+        "faulty outputs_vary",
+        "faulty violations",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "hides", "line"),
+    [
+        ("anchor-a", True, "diff effect on values: wanted identical, found diverges"),
+        ("control", False, "diff effect on values: wanted diverges, found identical"),
+        ("stale-mapping-survives-reset", False, None),
+    ],
+)
+def test_the_claimed_effect_is_checked(name, hides, line):
+    case = api.find_case(name)
+    diff = msgspec.structs.replace(case.expect.diff, hides_effect=hides)
+    expect = msgspec.structs.replace(case.expect, diff=diff)
+    assert failures(msgspec.structs.replace(case, expect=expect)) == ([line] if line else [])

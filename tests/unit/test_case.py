@@ -150,3 +150,39 @@ def test_a_file_that_is_not_there_or_not_toml_is_named(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(CaseError, match=r"cannot read the case .*binary\.toml"):
         load_case(binary)
+
+
+EXPECTING = {
+    "name": "a",
+    "model": "synthetic:gemma4-tiny",
+    "sessions": [{"prompt": {"random": 3}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"expect": {"faulty": {}}}, "need a fault; the case names none"),
+        ({"expect": {"diff": {"verdict": "DIVERGED"}}}, "need a fault; the case names none"),
+        ({"fault": "f"}, "names the fault 'f' and does not say what it must show"),
+        (
+            {"fault": "f", "expect": {"diff": {"verdict": "DIVERGED"}}},
+            "does not say what it must show",
+        ),
+        (
+            {
+                "fault": "f",
+                "expect": {
+                    "healthy": {"error": "CapacityError"},
+                    "faulty": {},
+                    "diff": {"verdict": "DIVERGED"},
+                },
+            },
+            "the healthy arm expects the error CapacityError",
+        ),
+    ],
+)
+def test_an_expectation_that_nobody_would_look_at_is_refused(fields, message):
+    with pytest.raises(CaseError, match=message):
+        convert_case(EXPECTING | fields, source="a.toml")
+    assert convert_case(EXPECTING | {"fault": "f", "expect": {"faulty": {}}}, source="a").fault

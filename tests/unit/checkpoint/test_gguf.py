@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from swarepro.checkpoint import LayerKind, RopeKind, open_checkpoint
+from swarepro.checkpoint.gguf_header import read_gguf_header
 from swarepro.errors import CheckpointError
 
 from .conftest import Load
@@ -301,3 +302,22 @@ def test_without_the_library(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(CheckpointError, match="needs the gguf library") as caught:
         open_checkpoint(str(tiny))
     assert caught.value.hint == "pip install swarepro[gguf]"
+
+
+def test_arrays_inside_arrays_are_refused(tmp_path: Path) -> None:
+    """Thousands of them, each in the last, would exhaust the stack."""
+    nested = struct.pack("<IQ", 9, 1) * 5000
+    key = b"general.deep"
+    path = tmp_path / "deep.gguf"
+    path.write_bytes(
+        b"GGUF"
+        + struct.pack("<IQQ", 3, 0, 1)
+        + struct.pack("<Q", len(key))
+        + key
+        + struct.pack("<I", 9)
+        + nested
+    )
+    with pytest.raises(
+        CheckpointError, match="a metadata value has unknown type 9"
+    ):
+        read_gguf_header(path)

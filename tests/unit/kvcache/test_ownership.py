@@ -73,7 +73,7 @@ def test_a_zeroed_free_list():
 def test_two_positions_that_own_one_slot():
     owner, check = session(), OwnershipCheck()
     owner.mapping[2] = owner.mapping[1]
-    check.after_reset(0, owner)
+    check.after_store(0, 3, torch.tensor([4]), owner)
     assert kinds(check, owner) == ["duplicate-owner", "mapping-lost"]
 
 

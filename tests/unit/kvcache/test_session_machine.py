@@ -74,8 +74,10 @@ class SessionMachine(RuleBasedStateMachine):
         if not hasattr(self, "owner"):
             return
         allocator = self.owner.allocator
-        assert allocator.num_free + allocator.num_live == self.capacity
-        assert allocator.num_live == len(self.model) == self.owner.allocated
+        free = allocator.free_list[allocator.num_live :].tolist()
+        live = [slot for slot in self.owner.mapping.tolist() if slot != SENTINEL_SLOT]
+        assert sorted(free + live) == list(range(1, self.capacity + 1))
+        assert len(live) == len(self.model) == self.owner.allocated == allocator.num_live
 
     @invariant()
     def every_position_owns_what_the_model_says(self):

@@ -64,6 +64,14 @@ def test_unpatched_is_answered_by_ownership_in_one_run(tmp_path):
 
 REFUSED = [
     (changed(capacity=19), RunOptions(), CaseError, "need 20 positions; the capacity is 19"),
+    (
+        changed(
+            capacity=40_000, sessions=(SessionSpec(prompt=PromptSpec(random=20), decode=39_000),)
+        ),
+        RunOptions(),
+        CaseError,
+        "uses 39020 positions; the model's max_position_embeddings is",
+    ),
     (changed(swa_capacity=18), RunOptions(), CapacityError, "needs 4 more slots and has 2 free"),
     (changed(stages="0:4,5:12"), RunOptions(), CaseError, "leave a hole"),
     (changed(model="synthetic:nothing"), RunOptions(), CheckpointError, "nothing"),
@@ -110,7 +118,11 @@ def start_long_run(out: Path) -> subprocess.Popen:
         " options=api.RunOptions(max_bundle_bytes=10**12))"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(out)], stderr=subprocess.PIPE, env={**os.environ}
+        [sys.executable, "-c", code, str(out)],
+        stderr=subprocess.PIPE,
+        env={**os.environ},
+        # A suite that was started in the background ignores SIGINT, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     lines = out / "a" / "records.jsonl"
     deadline = time.monotonic() + 120

@@ -72,6 +72,31 @@ def test_a_bundle_of_other_chunks_is_refused_and_nothing_is_left(chain, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+def test_a_bundle_of_other_positions_is_refused(tmp_path):
+    """The same row counts at other positions: 10 + 10 of a longer prompt against 20 + 10."""
+    long = msgspec.structs.replace(
+        CASE, sessions=(SessionSpec(prompt=PromptSpec(random=30, seed=3), chunks=(20, 10)),)
+    )
+    chain = api.run_case(long, out=tmp_path / "chain").bundle
+    short = msgspec.structs.replace(
+        long,
+        layers="4:8",
+        sessions=(SessionSpec(prompt=PromptSpec(random=30, seed=3), chunks=(20, 5, 5)),),
+    )
+    with pytest.raises(BundleError, match=r"step 1 needs hidden states \[5, 96\] from position 20"):
+        api.run_case(short, out=tmp_path / "a", options=RunOptions(recv=chain))
+    swapped = msgspec.structs.replace(
+        long,
+        layers="4:8",
+        sessions=(
+            SessionSpec(prompt=PromptSpec(random=20, seed=3), chunks=(20,)),
+            SessionSpec(prompt=PromptSpec(random=10, seed=3), chunks=(10,)),
+        ),
+    )
+    with pytest.raises(BundleError, match=r"from position 0; found .* from position 20"):
+        api.run_case(swapped, out=tmp_path / "b", options=RunOptions(recv=chain))
+
+
 def test_a_bundle_of_another_dtype_is_refused(chain, tmp_path):
     case = msgspec.structs.replace(alone("4:8"), dtype="fp32")
     with pytest.raises(BundleError, match="is BF16; the run's dtype is"):

@@ -48,6 +48,22 @@ def test_fresh_processes_find_the_same():
     assert there == here
 
 
+@pytest.mark.parametrize("fresh", [True, False])
+def test_fresh_means_a_process_for_each_repeat(monkeypatch, fresh):
+    """What this process does to its own runtime, a fresh one does not see."""
+    from swarepro.runtime.stage import Stage
+
+    def broken(self, *arguments):
+        raise RuntimeError("this process cannot run a stage")
+
+    monkeypatch.setattr(Stage, "run", broken)
+    if fresh:
+        assert api.repeat_case(CASE, repeats=2, fresh_process=True).determinism.repeats == 2
+    else:
+        with pytest.raises(RuntimeError, match="cannot run a stage"):
+            api.repeat_case(CASE, repeats=2)
+
+
 def test_an_error_in_a_fresh_process_is_the_same_error():
     with pytest.raises(UsageError, match="no such fault") as caught:
         api.repeat_case(

@@ -1,5 +1,6 @@
 """Real runs emit every declared point, in the declared order, in the shapes that were foreseen."""
 
+import numpy as np
 import pytest
 
 from swarepro import api, points
@@ -86,3 +87,32 @@ def test_rows_carry_their_positions(tmp_path):
     assert found[1, "logits"].row_start == 39
     assert found[4, "L0_o_proj"].row_start == 0  # the second session begins again
     assert found[4, "L0_o_proj"].session == 1
+
+
+def values(bundle, step, name):
+    """A float32 tensor of ``bundle`` at ``step``."""
+    record = next(r for r in bundle.records if (r.step, r.name) == (step, name))
+    return bundle.tensor(record), record
+
+
+@pytest.mark.parametrize("layer", [0, 5])
+def test_kv_slices_hold_the_rows_that_were_stored(tmp_path, layer):
+    """K is what rotary gave, V what its norm gave; before the write, what the last step left."""
+    bundle = open_bundle(api.run_case(tiny(dtype="fp32"), out=tmp_path).bundle)
+    heads = open_checkpoint("synthetic:gemma4-tiny").config.num_heads
+    left = {}
+    for step, end in ((0, 35), (1, 40), (2, 41), (3, 42)):
+        before, pre = values(bundle, step, f"L{layer}_kv_slice_pre_write")
+        after, post = values(bundle, step, f"L{layer}_kv_slice_post_write")
+        rotary, record = values(bundle, step, f"L{layer}_rotary_applied")
+        v_normed, _ = values(bundle, step, f"L{layer}_v_normed")
+        start, first = record.row_start, post.row_start
+        assert (pre.row_start, pre.shape) == (first, post.shape)
+        assert first + post.shape[0] == end
+        assert np.array_equal(after[start - first :, 0], rotary[:, heads:])
+        assert np.array_equal(after[start - first :, 1], v_normed)
+        for position in range(first, start):
+            assert np.array_equal(before[position - first], left[position])
+            assert np.array_equal(after[position - first], left[position])
+        assert not before[start - first :].any()  # slots that nobody wrote since the reset
+        left |= {first + row: after[row] for row in range(post.shape[0])}

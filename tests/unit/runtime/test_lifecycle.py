@@ -1,6 +1,7 @@
 """The lifecycle inside the runtime: every role, every chunking, every reset."""
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,9 +12,11 @@ from swarepro.capture import MemorySink
 from swarepro.case import CaseSpec, PromptSpec, SessionSpec
 from swarepro.checkpoint import open_checkpoint
 from swarepro.errors import CapacityError, PositionGapError
-from swarepro.plan import Phase, RunPlan, Span, Step
+from swarepro.kvcache import HybridKVCache, KVGroup, OwnershipCheck, SwaSession
+from swarepro.plan import Phase, RunPlan, Span, Step, plan_stages
 from swarepro.points import Level
 from swarepro.runs.prepare import plan_case
+from swarepro.runtime.groups import stage_groups
 
 CHECKPOINT = open_checkpoint("synthetic:gemma4-tiny?layers=6")
 CAPACITY = 48
@@ -64,7 +67,7 @@ def test_random_sessions_own_distinct_slots_and_the_books_balance(sessions, stag
     assert reports
     for report in reports:
         assert report.violations == ()
-        assert report.free + report.live == report.capacity == CAPACITY
+        assert report.free + len(set(report.owned)) == report.capacity == CAPACITY
         assert report.positions == report.live == positions
         assert report.owned == tuple(range(1, positions + 1))  # whatever the chunking was
 
@@ -129,3 +132,48 @@ def test_exhaustion_ends_the_run_at_the_step_that_does_not_fit():
     with pytest.raises(CapacityError, match="needs 4 more slots and has 0 free of 16"):
         run_plan(plan_case(case, CHECKPOINT), on_step=done.append)
     assert [step.index for step in done] == [0, 1]
+
+
+def test_a_pool_has_one_slot_more_than_its_capacity():
+    cache = HybridKVCache(
+        stage_groups(CHECKPOINT.config, plan_stages(stages=None, layers=None, num_layers=6)[0]),
+        capacity=8,
+        swa_capacity=5,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+    )
+    assert cache.pools[KVGroup.FULL].kv.shape[1] == 9
+    assert cache.pools[KVGroup.SLIDING].kv.shape[1] == 6
+
+
+TWO_SESSIONS = (
+    SessionSpec(prompt=PromptSpec(random=20, seed=1), chunk=8),
+    SessionSpec(prompt=PromptSpec(random=9, seed=2), chunk=8),
+)
+
+
+def test_a_stale_mapping_is_seen_at_the_reset():
+    """Step 3 is the first of the second session: the report names the reset before it."""
+    outcome = run(TWO_SESSIONS, faults=("stale-mapping-survives-reset",))
+    (report,) = outcome.ownership
+    assert [(v.kind, v.step) for v in report.violations] == [("free-while-mapped", 3)]
+    assert report.violations[0].positions == tuple(range(20))
+
+
+def test_a_skipped_reset_is_seen():
+    """Nobody resets between the sessions: positions restart below a frontier that stayed."""
+
+    class KeepsEverything(SwaSession):
+        def reset(self) -> None:
+            pass
+
+    owner = KeepsEverything(full_slots=torch.arange(1, 31), swa_capacity=30)
+    check = OwnershipCheck()
+    owner.ensure(0, 20)
+    check.after_store(0, 0, owner.translate(owner.full_slots[:20]), owner)
+    assert check.report(owner).violations == ()
+    owner.reset()
+    check.after_reset(1, owner)
+    (violation,) = check.report(owner).violations
+    assert violation.kind == "live-after-reset"
+    assert violation.slots == tuple(range(1, 21))

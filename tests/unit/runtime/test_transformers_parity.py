@@ -71,11 +71,21 @@ def reference(request, tmp_path_factory):
     return model, folder
 
 
-def run_bundle(folder: Path, out: Path, *, chunks, stages=None, decode=0, faults=(), options=None):
+def run_bundle(
+    folder: Path,
+    out: Path,
+    *,
+    chunks,
+    stages=None,
+    decode=0,
+    faults=(),
+    options=None,
+    dtype="fp32",
+):
     case = CaseSpec(
         name="parity",
         model=str(folder),
-        dtype="fp32",
+        dtype=dtype,
         stages=stages,
         capacity=128,
         sessions=(SessionSpec(prompt=PromptSpec(tokens=TOKENS), chunks=chunks, decode=decode),),
@@ -147,13 +157,13 @@ def test_greedy_decode_is_transformers_generate(reference, tmp_path):
     assert bundle.manifest.tokens[0] == tuple(generated[0, len(TOKENS) :].tolist())
 
 
-def test_three_stages_give_the_bytes_of_one(reference, tmp_path):
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+def test_three_stages_give_the_bytes_of_one(reference, tmp_path, dtype):
     _, folder = reference
     options = RunOptions(capture=CaptureOptions(store="digest"))
-    one = run_bundle(folder, tmp_path / "1", chunks=(64, 3), decode=2, options=options)
-    three = run_bundle(
-        folder, tmp_path / "3", chunks=(64, 3), decode=2, stages="0:4,4:8,8:12", options=options
-    )
+    fields = {"chunks": (64, 3), "decode": 2, "dtype": dtype}
+    one = run_bundle(folder, tmp_path / "1", **fields, options=options)
+    three = run_bundle(folder, tmp_path / "3", **fields, stages="0:4,4:8,8:12", options=options)
     result = api.diff_runs(one.path, three.path)
     assert result.verdict == "IDENTICAL"
     assert not result.only_baseline
@@ -162,9 +172,7 @@ def test_three_stages_give_the_bytes_of_one(reference, tmp_path):
         "boundary_recv_hidden",
     }
     broken = replace(options, faults=("skip-swa-allocation",))
-    other = run_bundle(
-        folder, tmp_path / "x", chunks=(64, 3), decode=2, stages="0:4,4:8,8:12", options=broken
-    )
+    other = run_bundle(folder, tmp_path / "x", **fields, stages="0:4,4:8,8:12", options=broken)
     assert api.diff_runs(one.path, other.path).verdict == "DIVERGED"
 
 
