@@ -42,7 +42,7 @@ def choose_backend(device: str) -> Backend:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     kind = device.partition(":")[0]
-    if kind == "cpu":
+    if device == "cpu":
         return Backend(device="cpu", triton="off")
     if kind != "cuda":
         raise BackendError(f"unknown device {device!r}", hint="known: auto, cpu, cuda, cuda:N")
@@ -69,3 +69,8 @@ def cache_dir() -> Path:
     """Return the folder for files that can be made again; it need not exist."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "swarepro"
+
+
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -7,13 +7,24 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from swarepro import errors
 from swarepro.errors import CaseError
 from swarepro.registry import did_you_mean
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+MOST = 2**20
+"""More tokens, positions or steps than any session has: larger numbers are mistakes."""
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
+_ERRORS = tuple(
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.SwareproError)
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Case names become names of bundles."""
 
@@ -34,10 +45,10 @@ class PromptSpec(_Strict, frozen=True, kw_only=True):
         seed: goes with ``random``.
     """
 
-    tokens: tuple[Count, ...] | None = None
+    tokens: tuple[TokenId, ...] | None = None
     random: Positive | None = None
     text: str | None = None
-    seed: Count = 0
+    seed: Seed = 0
 
 
 class SessionSpec(_Strict, frozen=True, kw_only=True):
@@ -146,12 +157,12 @@ class CaseSpec(_Strict, frozen=True, kw_only=True):
 def load_case(path: Path) -> CaseSpec:
     """Read and check one case file. Raises CaseError naming file, key and what was wanted."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise CaseError(f"cannot read the case {path}: {error}") from None
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise CaseError(f"{path} is not valid TOML: {error}") from None
     return convert_case(data, source=str(path))
 
@@ -177,6 +188,8 @@ def _check(case: CaseSpec, source: str) -> None:
     if case.stages is not None and case.layers is not None:
         raise CaseError(f"{source}: stages and layers exclude each other")
     _check_expect(case, source)
+    if case.layers is not None:
+        split_range(case.layers)
     for index, session in enumerate(case.sessions):
         prompt = session.prompt
         given = [key for key in ("tokens", "random", "text") if getattr(prompt, key) is not None]
@@ -189,9 +202,27 @@ def _check(case: CaseSpec, source: str) -> None:
             raise CaseError(f"{source}: sessions[{index}].prompt.tokens is empty")
 
 
+def split_range(text: str) -> tuple[int, int]:
+    """Split ``"4:8"`` into ``(4, 8)``; CaseError unless it is a range that holds a layer."""
+    match = re.fullmatch(r"\s*([0-9]{1,6}):([0-9]{1,6})\s*", text)
+    if match is None:
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
+        raise CaseError(f"not a layer range: {shown!r}", hint="write START:END, e.g. 0:4")
+    start, end = int(match[1]), int(match[2])
+    if start >= end:
+        raise CaseError(f"layer range {text!r} is empty", hint="write START:END, e.g. 0:4")
+    return start, end
+
+
 def _check_expect(case: CaseSpec, source: str) -> None:
     """Refuse expectations that would never be looked at."""
     expect = case.expect
+    for arm, wanted in (("healthy", expect.healthy), ("faulty", expect.faulty)):
+        if wanted is not None and wanted.error is not None and wanted.error not in _ERRORS:
+            raise CaseError(
+                f"{source}: [expect.{arm}] names an unknown error {wanted.error!r}",
+                hint=did_you_mean(wanted.error, _ERRORS) or f"known: {', '.join(_ERRORS)}",
+            )
     if case.fault is None and (expect.faulty is not None or expect.diff is not None):
         raise CaseError(
             f"{source}: [expect.faulty] and [expect.diff] need a fault; the case names none",

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from swarepro.case import PromptSpec, SessionSpec
+from swarepro.case import PromptSpec, SessionSpec, split_range
 from swarepro.errors import CaseError
 
 
@@ -90,15 +90,10 @@ class RunPlan:
 
 def parse_range(text: str, *, num_layers: int) -> tuple[int, int]:
     """Parse ``"4:8"`` into ``(4, 8)``; raise CaseError unless ``start < end <= num_layers``."""
-    start, separator, end = text.strip().partition(":")
-    if not separator or not start.isdecimal() or not end.isdecimal():
-        raise CaseError(f"not a layer range: {text!r}", hint="write START:END, e.g. 0:4")
-    first, last = int(start), int(end)
-    if not first < last <= num_layers:
-        raise CaseError(
-            f"layer range {text!r} is not inside the model's {num_layers} layers or is empty"
-        )
-    return first, last
+    start, end = split_range(text)
+    if end > num_layers:
+        raise CaseError(f"layer range {text!r} is not inside the model's {num_layers} layers")
+    return start, end
 
 
 def plan_stages(

@@ -189,6 +189,7 @@ class Manifest(OnDisk, frozen=True, kw_only=True):
     Attributes:
         case: the case as it ran, as JSON data (the `CaseSpec` with all overrides).
         prompts: token ids per session.
+        recv: the bundle whose hidden states the first stage received, or None.
         tokens: generated token ids per session: one by the last prefill chunk, one by each decode
             step.
         faults: injected, in the order in which they wrap.
@@ -210,6 +211,7 @@ class Manifest(OnDisk, frozen=True, kw_only=True):
     faults: tuple[str, ...]
     environment: Environment
     prompts: tuple[tuple[int, ...], ...]
+    recv: str | None
     tokens: tuple[tuple[int, ...], ...]
     ownership: tuple[StageOwnership, ...]
     num_records: int

@@ -222,6 +222,7 @@ class BundleWriter:
         prompts: tuple[tuple[int, ...], ...],
         tokens: tuple[tuple[int, ...], ...],
         ownership: tuple[StageOwnership, ...],
+        recv: str | None = None,
         created: str | None = None,
     ) -> Manifest:
         """Write the manifest, which completes the bundle, and return it.
@@ -252,6 +253,7 @@ class BundleWriter:
                 prompts=prompts,
                 tokens=tokens,
                 ownership=ownership,
+                recv=recv,
                 num_records=self._num_records,
                 files=(lines, *self._files),
             )

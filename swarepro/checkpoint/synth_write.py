@@ -58,7 +58,8 @@ def write_synthetic(
             f"cannot write {shards} shards of {len(wanted)} tensors",
             hint=f"choose from 1 to {len(wanted)}",
         )
-    partial = directory.with_name(f".{directory.name}.{uuid4().hex}")
+    target = directory.resolve()  # also of "." and of a link to a folder
+    partial = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise CheckpointError(
@@ -67,12 +68,29 @@ def write_synthetic(
             )
         partial.mkdir(parents=True)
         _write_files(checkpoint, wanted, partial, shards=shards, dtype=_DTYPES[dtype])
-        partial.rename(directory)
+        _publish(partial, target)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write {directory}: {error}", hint=_MAKE_ROOM) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return directory
+
+
+def _publish(partial: Path, target: Path) -> None:
+    """Give the finished folder its name; an empty folder that is there keeps its identity."""
+    if not target.exists():
+        partial.rename(target)
+        return
+    # config.json comes last: without it nobody takes the folder for a checkpoint.
+    names = sorted((path.name for path in partial.iterdir()), key=lambda name: name == CONFIG_FILE)
+    moved: list[Path] = []
+    try:
+        for name in names:
+            moved.append((partial / name).rename(target / name))
+    except BaseException:
+        for path in moved:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _write_files(

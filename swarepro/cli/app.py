@@ -1,5 +1,6 @@
 """The program: its commands, its global options, and the one place where it exits."""
 
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ _PARSE_ERROR: type[Exception] = next(
 )
 
 
+_TYPER_INTERRUPTED = 130
+
+
 @dataclass(slots=True, kw_only=True)
 class Settings:
     """What the global options say, and what holds before they are parsed."""
@@ -55,6 +59,12 @@ class Program(TyperGroup):
         except _PARSE_ERROR as error:
             code = fail(_parse_failure(error), as_json=settings.as_json)
         except typer.Abort:
+            code = fail(describe(KeyboardInterrupt()), as_json=settings.as_json)
+        except SystemExit:  # Typer's answer to a reader of --help that has gone (`| head`)
+            code = ExitCode.NOTHING_FOUND
+        except (Exception, KeyboardInterrupt) as error:  # --help and --version end here
+            code = fail(describe(error), as_json=settings.as_json)
+        if code == _TYPER_INTERRUPTED:
             code = fail(describe(KeyboardInterrupt()), as_json=settings.as_json)
         sys.exit(int(code or ExitCode.NOTHING_FOUND))
 
@@ -131,8 +141,16 @@ add_command(app, "doctor", doctor.doctor)
 add_command(app, "synth", synth.synth)
 
 
+def _stop(number: int, frame: object) -> NoReturn:
+    """End like an interrupt, so that nothing is left half written."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Entry point of the console script."""
+    for name in ("SIGTERM", "SIGHUP"):  # a system without SIGHUP lacks the name
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _stop)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

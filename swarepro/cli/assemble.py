@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from swarepro import api
-from swarepro.case import CaseSpec, PromptSpec, SessionSpec, convert_case
+from swarepro.case import CaseSpec, PromptSpec, SessionSpec, convert_case, split_range
 from swarepro.cli.options import Dtype, Store
 from swarepro.cli.values import parse_chunks, parse_globs, parse_size, parse_tokens
 from swarepro.errors import UsageError
@@ -153,13 +153,18 @@ def _changed_session(session: SessionSpec, options: CaseOptions) -> SessionSpec:
 def _prompt(options: CaseOptions) -> PromptSpec | None:
     if options.tokens is not None:
         return PromptSpec(tokens=parse_tokens(options.tokens))
-    return None if options.prompt is None else PromptSpec(text=options.prompt)
+    if options.prompt is None:
+        return None
+    try:
+        options.prompt.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError("--prompt is not valid UTF-8") from None
+    return PromptSpec(text=options.prompt)
 
 
 def _check_recv(case: CaseSpec, recv: Path | None) -> None:
     """Hidden states are received exactly where a stage does not start at layer 0."""
-    start = (case.layers or "0").partition(":")[0].strip()
-    begins_inside = start.isdecimal() and int(start) > 0
+    begins_inside = case.layers is not None and split_range(case.layers)[0] > 0
     if recv is not None and not begins_inside:
         raise UsageError(
             "--recv needs --layers that do not start at layer 0",

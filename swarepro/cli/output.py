@@ -57,7 +57,7 @@ def _stdout() -> Iterator[TextIO]:
     except OSError as error:
         _discard_stdout()
         if not isinstance(error, BrokenPipeError):
-            raise
+            raise OSError(error.errno, error.strerror, "stdout") from error
 
 
 def complain(text: str) -> None:

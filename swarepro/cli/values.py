@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from swarepro.case import Count
+from swarepro.case import TokenId
 from swarepro.errors import UsageError
 from swarepro.points import ALL
 
 MAX_ID_FILE_BYTES = 16 * 1024**2
 _MAX_DIGITS = 18
-_UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+_UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "tib": 1024**4}
 _LAYERS_TRIED = 256
 
 
@@ -54,10 +54,10 @@ def parse_globs(text: str) -> tuple[str, ...]:
 
 def check_run_id(run_id: str) -> str:
     """Return ``run_id`` if it is the name of one folder. Raises UsageError."""
-    if not run_id or run_id in (".", "..") or re.search(r"[/\\\x00]", run_id):
+    if run_id in ("", ".", "..") or not run_id.isprintable() or re.search(r"[/\\]", run_id):
         raise UsageError(
             f"--run-id {run_id!r} is not a folder name",
-            hint="it names one folder below --out, without slashes",
+            hint="it names one folder below --out, without slashes and control characters",
         )
     return run_id
 
@@ -100,7 +100,7 @@ def _read_ids(path: Path) -> tuple[int, ...]:
         raise UsageError(f"{where}: is larger than {MAX_ID_FILE_BYTES // 1024**2} MiB")
     hint = "the file holds one JSON list of token ids, e.g. [2, 818, 5279]"
     try:
-        ids = msgspec.json.decode(data, type=tuple[Count, ...])
+        ids = msgspec.json.decode(data, type=tuple[TokenId, ...])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{where}: is not a list of token ids: {error}", hint=hint) from None
     if not ids:

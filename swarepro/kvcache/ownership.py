@@ -12,6 +12,18 @@ import torch
 from swarepro.kvcache.allocator import SlotAllocator
 from swarepro.kvcache.spec import SENTINEL_SLOT
 
+VIOLATION_KINDS = (
+    "sentinel-store",
+    "duplicate-slot-store",
+    "unallocated-store",
+    "live-after-reset",
+    "sentinel-on-free-list",
+    "free-while-mapped",
+    "duplicate-owner",
+    "mapping-lost",
+)
+"""Every kind of violation that the check can report."""
+
 
 class OwnedSlots(Protocol):
     """What the check looks at; `swarepro.kvcache.session.SwaSession` is one."""
@@ -183,6 +195,8 @@ class OwnershipCheck:
     def _add(
         self, kind: str, step: int, positions: list[int], slots: list[int], message: str
     ) -> None:
+        if kind not in VIOLATION_KINDS:
+            raise RuntimeError(f"undeclared kind of violation: {kind}")
         if kind not in self._violations:
             self._violations[kind] = OwnershipViolation(
                 kind=kind,

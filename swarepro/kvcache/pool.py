@@ -1,7 +1,10 @@
 """The pool of one KV group: rows of K and V, addressed by slot."""
 
+import math
+
 import torch
 
+from swarepro.errors import BackendError
 from swarepro.kvcache.spec import KVGroupSpec
 
 
@@ -18,7 +21,16 @@ class KVPool:
     ) -> None:
         shape = (len(spec.layer_ids), capacity + 1, 2, spec.num_kv_heads, spec.head_dim)
         self.spec = spec
-        self.kv = torch.zeros(shape, dtype=dtype, device=device)
+        try:
+            self.kv = torch.zeros(shape, dtype=dtype, device=device)
+        except RuntimeError as error:
+            size = math.prod(shape) * dtype.itemsize
+            reason = str(error).partition("\n")[0]
+            raise BackendError(
+                f"the {spec.group} KV pool of {capacity} positions takes {size / 2**30:.1f} GiB,"
+                f" which cannot be had: {reason}",
+                hint="choose a smaller capacity, or fewer layers",
+            ) from None
         self._pool_layer = {layer: index for index, layer in enumerate(spec.layer_ids)}
 
     def layer(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:

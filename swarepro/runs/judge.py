@@ -10,9 +10,11 @@ from swarepro.bundle.read import open_bundle
 from swarepro.case import CaseSpec, Expect, ExpectDiff, PointRef
 from swarepro.compare.divergence import compare_bundles
 from swarepro.compare.types import BoundaryClasses, BoundaryDiff, Determinism, Divergence
-from swarepro.errors import SessionError
+from swarepro.errors import CaseError, SessionError
 from swarepro.faults import FAULTS, Effect
+from swarepro.kvcache import VIOLATION_KINDS
 from swarepro.options import Progress, RunOptions, no_progress
+from swarepro.registry import did_you_mean
 from swarepro.runs.once import run_to_bundle
 from swarepro.runs.prepare import prepare
 from swarepro.runs.repeat import repeat_case
@@ -32,6 +34,7 @@ class ArmResult:
 
 def judge_case(case: CaseSpec, *, progress: Progress) -> CaseResult:
     """See `swarepro.api.judge_case`."""
+    _check_kinds(case)
     checks: list[CheckResult] = []
     with tempfile.TemporaryDirectory(prefix="swarepro-") as scratch:
         root = Path(scratch)
@@ -51,6 +54,18 @@ def judge_case(case: CaseSpec, *, progress: Progress) -> CaseResult:
                 )
                 checks += _check_diff(case.fault, case.expect.diff, found)
     return CaseResult(case=case, checks=tuple(checks))
+
+
+def _check_kinds(case: CaseSpec) -> None:
+    """Refuse a kind of violation that no check reports: it could never be met."""
+    for arm in (case.expect.healthy, case.expect.faulty):
+        for kind in () if arm is None else arm.violations:
+            if kind not in VIOLATION_KINDS:
+                raise CaseError(
+                    f"{case.name}: [expect] names an unknown violation {kind!r}",
+                    hint=did_you_mean(kind, VIOLATION_KINDS)
+                    or f"known: {', '.join(VIOLATION_KINDS)}",
+                )
 
 
 def _run_arm(

@@ -47,6 +47,7 @@ def run_to_bundle(
             faults=prepared.options.faults,
             environment=read_environment(gpu=_gpu(prepared)),
             prompts=prepared.plan.prompts,
+            recv=None if prepared.options.recv is None else str(prepared.options.recv),
             tokens=outcome.tokens,
             ownership=ownership_entries(outcome.ownership, session=len(prepared.plan.prompts) - 1),
         )
@@ -113,6 +114,8 @@ def _execute(
         else BundleHidden(
             recv,
             layer=prepared.plan.stages[0].layer_start,
+            model=prepared.case.model,
+            prompts=prepared.plan.prompts,
             hidden_size=model.config.hidden_size,
             dtype=model.dtype,
             device=model.backend.torch_device,

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from swarepro.backend import choose_backend, torch_dtype
+from swarepro.backend import choose_backend, physical_memory, torch_dtype
 from swarepro.build import Model, estimate_bytes, load_model
 from swarepro.bundle.schema import CaptureEntry
 from swarepro.case import CaseSpec
-from swarepro.checkpoint import open_checkpoint
+from swarepro.checkpoint import ModelConfig, open_checkpoint
 from swarepro.checkpoint.contract import Checkpoint
 from swarepro.errors import CaseError, UsageError
 from swarepro.faults import FAULTS
@@ -17,6 +17,7 @@ from swarepro.runtime.groups import stage_groups
 from swarepro.runtime.routes import resolve_route
 from swarepro.runtime.schedule import parse_schedule
 
+_MOST_OF_MEMORY = 0.6
 RECORD_BYTES = 450
 """Upper estimate of one line of records.jsonl."""
 
@@ -58,7 +59,7 @@ def prepare(
     Raises:
         SwareproError: whatever is wrong, by name, before any weight is read where that is possible.
     """
-    for fault in options.faults:
+    for fault in (*options.faults, *((case.fault,) if case.fault is not None else ())):
         FAULTS.get(fault)
     parse_schedule(options.schedule)
     route = resolve_route(options.route)
@@ -71,11 +72,16 @@ def prepare(
             " that it receives",
             hint="give a bundle that stores them with --recv BUNDLE",
         )
-    for stage in plan.stages:
-        stage_groups(checkpoint.config, stage)
+    check_memory(plan, checkpoint.config, dtype=case.dtype, on_cpu=backend.device == "cpu")
     capture = capture_entry(options.capture)
     itemsize = torch_dtype(case.dtype).itemsize
     records, tensor_bytes = estimate_bytes(plan, checkpoint.config, capture, itemsize=itemsize)
+    if records == 0:
+        raise UsageError(
+            f"nothing would be captured: level {capture.level} with points"
+            f" {', '.join(capture.points)} matches no boundary of this run",
+            hint="`swarepro points` lists the boundaries and their levels",
+        )
     estimate = tensor_bytes + records * RECORD_BYTES
     check_budget(estimate * copies, options.max_bundle_bytes, copies=copies)
     progress(f"loading {case.model}", 0, 1)
@@ -101,6 +107,11 @@ def plan_case(
     prompts = []
     for index, session in enumerate(case.sessions):
         prompt, where = session.prompt, f"sessions[{index}]"
+        if prompt.random is not None and prompt.random > case.capacity:
+            raise CaseError(
+                f"{where}: {prompt.random} prompt rows; the capacity is {case.capacity}",
+                hint="raise the capacity or shorten the prompt",
+            )
         if prompt.text is not None:
             tokenizer = checkpoint.tokenizer(notify=lambda what: progress(what, 0, 1))
             tokens = tuple(tokenizer.encode(prompt.text))
@@ -139,6 +150,22 @@ def capture_entry(capture: CaptureOptions) -> CaptureEntry:
         layers=capture.layers,
         steps=capture.steps,
     )
+
+
+def check_memory(plan: RunPlan, config: ModelConfig, *, dtype: str, on_cpu: bool) -> None:
+    """Raise UsageError when the KV pools alone would take most of the CPU's memory."""
+    needed = 0
+    for stage in plan.stages:
+        for spec in stage_groups(config, stage):
+            capacity = plan.capacity if spec.sliding_window is None else plan.swa_capacity
+            row = 2 * spec.num_kv_heads * spec.head_dim * torch_dtype(dtype).itemsize
+            needed += len(spec.layer_ids) * (capacity + 1) * row
+    if on_cpu and needed > _MOST_OF_MEMORY * physical_memory():
+        raise UsageError(
+            f"the KV pools for {plan.capacity} positions would take {_size(needed)};"
+            f" this machine has {_size(physical_memory())}",
+            hint="choose a smaller capacity, or fewer layers",
+        )
 
 
 def check_budget(estimate: int, budget: int, *, copies: int) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from swarepro import points
 from swarepro.bundle.read import open_bundle
-from swarepro.bundle.schema import TensorRecord
+from swarepro.bundle.schema import Manifest, TensorRecord
 from swarepro.errors import BundleError
 from swarepro.plan import Step
 
@@ -20,18 +20,29 @@ class BundleHidden:
         path: of a bundle that stores ``after_layer_{layer - 1}``, or the ``boundary_send_hidden``
             of a stage that ends at ``layer``.
         layer: global layer id that the receiving stage starts with.
+        model: of the run; the sender's has to be the same.
+        prompts: of the run, likewise.
         hidden_size: E.
         dtype: of the run; the stored one has to be the same.
         device: of the run.
 
     Raises:
-        BundleError: nothing in the bundle enters ``layer``.
+        BundleError: nothing in the bundle enters ``layer``, or it is of another model or prompt.
     """
 
     def __init__(
-        self, path: Path, *, layer: int, hidden_size: int, dtype: torch.dtype, device: torch.device
+        self,
+        path: Path,
+        *,
+        layer: int,
+        model: str,
+        prompts: tuple[tuple[int, ...], ...],
+        hidden_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         self._bundle = open_bundle(path)
+        _check_sender(path, self._bundle.manifest, model=model, prompts=prompts)
         self._path = path
         self._layer = layer
         self._hidden_size = hidden_size
@@ -76,3 +87,18 @@ class BundleHidden:
             )
         data = torch.from_numpy(self._bundle.tensor(record).copy())
         return data.view(self._dtype).reshape(wanted).to(self._device)
+
+
+def _check_sender(
+    path: Path, sender: Manifest, *, model: str, prompts: tuple[tuple[int, ...], ...]
+) -> None:
+    if sender.model != model:
+        raise BundleError(
+            f"{path} is a run of {sender.model}; this run is of {model}",
+            hint="give both runs the model by the same name",
+        )
+    if sender.prompts != prompts:
+        raise BundleError(
+            f"{path} is a run of another prompt",
+            hint="run both stages with the same sessions",
+        )

@@ -48,7 +48,7 @@ def repeat_case(
         return _result(runs)
     with tempfile.TemporaryDirectory(prefix="swarepro-") as scratch:
         folders = _folders(Path(scratch), case, repeats)
-        runs = _to_bundles(case, folders, options, fresh_process=True, progress=progress)
+        runs = _to_bundles(case, folders, options, fresh_process=True, progress=progress, made=[])
     return _result(runs)
 
 
@@ -68,15 +68,18 @@ def _repeat_into(
                 f"{folder} exists already; a bundle is never overwritten",
                 hint="choose another folder for --keep, or remove it first",
             )
+    made: list[Path] = []
     wanted: list[Path] = []
     try:
-        runs = _to_bundles(case, folders, options, fresh_process=fresh_process, progress=progress)
+        runs = _to_bundles(
+            case, folders, options, fresh_process=fresh_process, progress=progress, made=made
+        )
         result = _result(runs)
         modal = result.determinism.modal_repeat
         deviating = [index for index in result.determinism.deviating if index != modal]
         wanted = [folders[index] for index in (modal, *deviating[:1])]
     finally:
-        for folder in folders:
+        for folder in made:  # another process may have made the others
             if folder not in wanted:
                 shutil.rmtree(folder, ignore_errors=True)
     return replace(result, kept=tuple(wanted))
@@ -119,7 +122,9 @@ def _to_bundles(
     *,
     fresh_process: bool,
     progress: Progress,
+    made: list[Path],
 ) -> list[Repeat]:
+    """Write a bundle per repeat; each is added to ``made`` when it is whole."""
     if fresh_process:
         # One spawned process per repeat: nothing of one survives into the next.
         with ProcessPoolExecutor(
@@ -137,11 +142,13 @@ def _to_bundles(
                         f"the process of repeat {index} ended without a result",
                         hint="it may have been killed for want of memory: try fewer rows",
                     ) from None
+                made.append(folder)
     else:
         prepared = prepare(case, options, copies=len(folders), progress=progress)
         for index, folder in enumerate(folders):
             progress(f"repeating {case.name}", index, len(folders))
             run_to_bundle(prepared, folder, schedule=_schedule(index), on_step=lambda step: None)
+            made.append(folder)
     progress(f"repeating {case.name}", len(folders), len(folders))
     bundles = [open_bundle(folder) for folder in folders]
     return [

@@ -5,6 +5,7 @@ import pytest
 
 from swarepro import api
 from swarepro.case import CaseSpec, Expect, PointRef
+from swarepro.errors import CaseError
 from swarepro.faults import FAULTS, Effect
 
 FAST = [name for name in api.shipped_cases() if not name.endswith("-270m")]
@@ -73,6 +74,15 @@ def test_expecting_another_divergence_fails():
         "diff first_state: wanted none, found step 0 L0_kv_slice_post_write",
         "diff first_value: wanted step 1 logits, found step 1 L0_attention_output",
     ]
+
+
+def test_a_violation_that_no_check_reports_is_refused():
+    case = api.find_case("anchor-a")
+    faulty = msgspec.structs.replace(case.expect.faulty, violations=("sentinel-stores",))
+    expect = msgspec.structs.replace(case.expect, faulty=faulty)
+    with pytest.raises(CaseError, match="unknown violation 'sentinel-stores'") as caught:
+        api.judge_case(msgspec.structs.replace(case, expect=expect))
+    assert caught.value.hint == "did you mean 'sentinel-store'?"
 
 
 def test_expecting_silence_of_a_faulty_arm_fails():

@@ -79,6 +79,69 @@ def test_control_a_run_equals_itself(invoke: Invoke, runs: Path) -> None:
     assert document["boundaries"] == document["only_baseline"] == document["only_target"] == []
 
 
+def test_a_run_without_the_head_has_no_tokens_to_differ(
+    invoke: Invoke, runs: Path, tmp_path: Path
+) -> None:
+    """Layers 0 to 3 alone, against the chain: nothing that both have differs."""
+    headless = ("run", "anchor-a", "--layers", "0:4", "--out", tmp_path)
+    assert invoke(*headless, "--run-id", "h").code == 0
+    for pair in ((runs / "p", tmp_path / "h"), (tmp_path / "h", runs / "p")):
+        done = invoke("diff-boundaries", *pair, "--json")
+        assert done.code == 0
+        assert (done.document["verdict"], done.document["tokens_differ"]) == ("IDENTICAL", False)
+    # Control: a fault in these layers is still found.
+    assert invoke(*headless, "--run-id", "hu", "--unpatched").code == 1
+    assert invoke("diff-boundaries", runs / "p", tmp_path / "hu").code == 1
+
+
+@pytest.mark.parametrize(
+    ("capture", "first"),
+    [(("--capture", "boundary"), "after_layer_0"), (("--points", "logits"), "logits")],
+)
+def test_what_was_not_captured_makes_no_source(
+    invoke: Invoke, tmp_path: Path, capture: tuple[str, ...], first: str
+) -> None:
+    """The bad store is not captured: the first bad value must not be called its source."""
+    base = ("run", "anchor-a", *capture, "--out", tmp_path)
+    assert invoke(*base, "--run-id", "p").code == 0
+    assert invoke(*base, "--run-id", "u", "--unpatched").code == 1
+    found = invoke("diff-boundaries", tmp_path / "p", tmp_path / "u", "--json").document
+    assert found["differences"] == ["faults (none against skip-swa-allocation)"]
+    place = {key: found["first"][key] for key in ("step", "name", "bound", "origin")}
+    assert place == {"step": 1, "name": first, "bound": "here-or-before", "origin": "unknown"}
+    assert not any(boundary["origin"] == "source" for boundary in found["boundaries"])
+    text = invoke("diff-boundaries", tmp_path / "p", tmp_path / "u").out
+    assert text.startswith("The runs differ in: faults (none against skip-swa-allocation).\n")
+    assert "exactly here" not in text
+    assert "a source" not in text.replace("0 of them at a source", "")
+
+
+def test_control_captured_in_full_there_is_a_source(invoke: Invoke, runs: Path) -> None:
+    found = invoke("diff-boundaries", runs / "p", runs / "u", "--json").document
+    sources = [entry for entry in found["boundaries"] if entry["origin"] == "source"]
+    assert [(entry["step"], entry["name"], entry["stage"]) for entry in sources] == [
+        (0, "swa_slots", 0),
+        (0, "swa_slots#1", 1),
+        (0, "swa_slots#2", 2),
+    ]
+    assert not any(entry["origin"] == "unknown" for entry in found["boundaries"])
+    bounds = [found[key]["bound"] for key in ("first", "first_state", "first_value")]
+    assert bounds == ["exact"] * 3
+
+
+def test_two_orders_of_a_racing_store_part_at_the_store(invoke: Invoke, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        args = ("run", "anchor-a", "--unpatched", "--schedule", f"seeded:{seed}")
+        invoke(*args, "--out", tmp_path, "--run-id", seed)
+    found = invoke("diff-boundaries", tmp_path / "1", tmp_path / "2", "--json").document
+    first = found["first"]
+    assert (first["name"], first["origin"], first["bound"]) == (
+        "L0_kv_slice_post_write",
+        "source",
+        "exact",
+    )
+
+
 def test_a_flipped_byte_is_refused(invoke: Invoke, runs: Path, tmp_path: Path) -> None:
     import shutil
 

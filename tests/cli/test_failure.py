@@ -161,7 +161,7 @@ def test_a_full_disk_under_stdout_is_2(invoke: Invoke, monkeypatch: pytest.Monke
     for args in (("points",), ("points", "--json")):
         done = invoke(*args)
         assert done.code == ExitCode.CANNOT_JUDGE
-        assert done.err == "error: No space left on device\n"
+        assert done.err == "error: stdout: No space left on device\n"
 
 
 def test_a_closed_stdout_is_2(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,36 +83,49 @@ def test_a_pipe_that_closes_early_is_quiet() -> None:
     assert error == b""
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_under_stdout() -> None:
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [*PROGRAM, "points"],
-            env=ENVIRONMENT,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 2
-    assert done.stderr == "error: No space left on device\n"
+def _interruptible() -> None:
+    """A suite that was started in the background ignores SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_run_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     run = subprocess.Popen(
         [*PROGRAM, "run", "anchor-a", "--decode", "50", "--out", str(tmp_path)],
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_interruptible,
     )
     deadline = time.monotonic() + 60
     while not any(tmp_path.iterdir()) and run.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert run.poll() is None, "it ended before it could be interrupted"
-    run.send_signal(signal.SIGINT)
+    assert run.poll() is None, "it ended before it could be stopped"
+    run.send_signal(number)
     out, err = run.communicate(timeout=60)
     assert run.returncode == 2
     assert out == ""
     assert err == "error: interrupted; nothing was kept\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("args", [("--help",), ("run", "--help"), ("--version",), ("points",)])
+def test_a_full_disk_under_help_is_no_finding(args: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*PROGRAM, *args], env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 2
+    assert b"No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("args", ["--help", "run --help", "--version", "points"])
+def test_a_reader_of_help_that_left_is_no_finding(args: str) -> None:
+    command = f"{sys.executable} -m swarepro {args} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], env=ENVIRONMENT, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -153,6 +153,7 @@ class Run:
                 gpu=None,
             ),
             "prompts": self.prompts,
+            "recv": None,
             "tokens": self.tokens,
             "ownership": (),
             "created": "2026-01-01T00:00:00+00:00",

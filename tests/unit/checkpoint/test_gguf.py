@@ -317,7 +317,5 @@ def test_arrays_inside_arrays_are_refused(tmp_path: Path) -> None:
         + struct.pack("<I", 9)
         + nested
     )
-    with pytest.raises(
-        CheckpointError, match="a metadata value has unknown type 9"
-    ):
+    with pytest.raises(CheckpointError, match="a metadata value has unknown type 9"):
         read_gguf_header(path)

@@ -137,3 +137,22 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert f"cannot write {tmp_path / 'model'}: " in run(300_000)
     assert not list(tmp_path.iterdir())
     assert run(3_000_000) == "written\n"
+
+
+def test_an_empty_folder_is_filled_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``swarepro synth NAME .`` and a link to an empty folder: the folder stays the same one."""
+    here = tmp_path / "here"
+    here.mkdir()
+    before = here.stat().st_ino
+    monkeypatch.chdir(here)
+    write_synthetic("gemma4-tiny", Path())
+    assert sorted(path.name for path in here.iterdir()) == ["config.json", "model.safetensors"]
+    assert here.stat().st_ino == before
+    empty, link = tmp_path / "empty", tmp_path / "link"
+    empty.mkdir()
+    link.symlink_to(empty)
+    write_synthetic("gemma4-tiny", link, shards=2)
+    assert (empty / "model.safetensors.index.json").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "here", "link"]

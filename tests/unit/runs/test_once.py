@@ -63,7 +63,7 @@ def test_unpatched_is_answered_by_ownership_in_one_run(tmp_path):
 
 
 REFUSED = [
-    (changed(capacity=19), RunOptions(), CaseError, "need 20 positions; the capacity is 19"),
+    (changed(capacity=19), RunOptions(), CaseError, "20 prompt rows; the capacity is 19"),
     (
         changed(
             capacity=40_000, sessions=(SessionSpec(prompt=PromptSpec(random=20), decode=39_000),)
@@ -80,6 +80,32 @@ REFUSED = [
     (CASE, RunOptions(route="triton-split"), BackendError, "not in this version"),
     (CASE, RunOptions(route="egaer"), BackendError, "unknown route"),
     (CASE, RunOptions(device="tpu"), BackendError, "unknown device"),
+    (CASE, RunOptions(device="cpu:5"), BackendError, "unknown device"),
+    (changed(fault="skip-swa-alocation"), RunOptions(), UsageError, "no such fault"),
+    (
+        CASE,
+        RunOptions(capture=CaptureOptions(points=("L12_o_proj",))),
+        UsageError,
+        "nothing would be captured: level op with points L12_o_proj",
+    ),
+    (
+        CASE,
+        RunOptions(capture=CaptureOptions(level=Level.BOUNDARY, points=("L0_o_proj",))),
+        UsageError,
+        "nothing would be captured",
+    ),
+    (
+        changed(sessions=(SessionSpec(prompt=PromptSpec(random=10**6)),)),
+        RunOptions(),
+        CaseError,
+        "1000000 prompt rows; the capacity is 64",
+    ),
+    (
+        changed(model="synthetic:gemma-4-12b", capacity=10**6),
+        RunOptions(),
+        UsageError,
+        r"would take .* GiB; this machine has",
+    ),
     (CASE, RunOptions(max_bundle_bytes=10_000), UsageError, "the budget is"),
 ]
 

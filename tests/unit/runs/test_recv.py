@@ -72,6 +72,23 @@ def test_a_bundle_of_other_chunks_is_refused_and_nothing_is_left(chain, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+def test_a_bundle_of_another_model_or_prompt_is_refused(chain, tmp_path):
+    options = RunOptions(recv=chain)
+    other = msgspec.structs.replace(alone("4:8", decode=2), model="synthetic:gemma4-tiny?seed=1")
+    with pytest.raises(BundleError, match=r"is a run of synthetic:gemma4-tiny; this run is of"):
+        api.run_case(other, out=tmp_path, options=options)
+    prompt = alone("4:8", decode=2, prompt=PromptSpec(random=40, seed=4))
+    with pytest.raises(BundleError, match="is a run of another prompt"):
+        api.run_case(prompt, out=tmp_path, options=options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_manifest_names_the_sender(chain, tmp_path):
+    result = api.run_case(alone("4:8", decode=2), out=tmp_path, options=RunOptions(recv=chain))
+    assert result.manifest.recv == str(chain)
+    assert open_bundle(chain).manifest.recv is None
+
+
 def test_a_bundle_of_other_positions_is_refused(tmp_path):
     """The same row counts at other positions: 10 + 10 of a longer prompt against 20 + 10."""
     long = msgspec.structs.replace(
@@ -85,16 +102,6 @@ def test_a_bundle_of_other_positions_is_refused(tmp_path):
     )
     with pytest.raises(BundleError, match=r"step 1 needs hidden states \[5, 96\] from position 20"):
         api.run_case(short, out=tmp_path / "a", options=RunOptions(recv=chain))
-    swapped = msgspec.structs.replace(
-        long,
-        layers="4:8",
-        sessions=(
-            SessionSpec(prompt=PromptSpec(random=20, seed=3), chunks=(20,)),
-            SessionSpec(prompt=PromptSpec(random=10, seed=3), chunks=(10,)),
-        ),
-    )
-    with pytest.raises(BundleError, match=r"from position 0; found .* from position 20"):
-        api.run_case(swapped, out=tmp_path / "b", options=RunOptions(recv=chain))
 
 
 def test_a_bundle_of_another_dtype_is_refused(chain, tmp_path):

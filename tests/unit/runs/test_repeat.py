@@ -99,6 +99,24 @@ def test_keep_refuses_to_overwrite_and_touches_nothing(tmp_path):
     assert (existing / "mine").read_text() == "mine"
 
 
+def test_keep_leaves_what_another_process_made(tmp_path, monkeypatch):
+    """It appears between the first look and the write: the other's bundle stays."""
+    from swarepro.runs import repeat
+
+    def run_late(prepared, folder, **rest):
+        if folder.name.endswith("001"):
+            folder.mkdir()
+            (folder / "theirs").write_text("theirs")
+        return write(prepared, folder, **rest)
+
+    write = repeat.run_to_bundle
+    monkeypatch.setattr(repeat, "run_to_bundle", run_late)
+    with pytest.raises(BundleError, match="exists already"):
+        api.repeat_case(CASE, repeats=3, keep=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["repeat-repeat-001"]
+    assert (tmp_path / "repeat-repeat-001" / "theirs").read_text() == "theirs"
+
+
 def test_keep_leaves_nothing_when_a_repeat_fails(tmp_path):
     options = RunOptions(faults=("nothing",))
     with pytest.raises(UsageError):
