@@ -12,7 +12,14 @@ from typing import Literal
 from swarepro import points
 from swarepro.bundle.read import Bundle
 from swarepro.bundle.schema import Manifest, StepEntry, TensorRecord
-from swarepro.compare.rows import Overlap, Segment, first_appearances, overlaps
+from swarepro.compare.rows import (
+    Missing,
+    Overlap,
+    Segment,
+    first_appearances,
+    missing,
+    overlaps,
+)
 from swarepro.compare.types import Tolerance
 from swarepro.errors import IncomparableError
 
@@ -25,14 +32,14 @@ class StepAlignment:
 
     Attributes:
         pairs: baseline and target, in the baseline's execution order.
-        only_baseline: records without a partner.
+        only_baseline: boundaries without a partner.
         only_target: likewise.
         skipped: declared points left out.
     """
 
     pairs: tuple[tuple[TensorRecord, TensorRecord], ...]
-    only_baseline: tuple[TensorRecord, ...]
-    only_target: tuple[TensorRecord, ...]
+    only_baseline: tuple[Missing, ...]
+    only_target: tuple[Missing, ...]
     skipped: tuple[str, ...]
 
 
@@ -45,11 +52,11 @@ class JoinedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionAlignment:
-    """Boundaries matched by position; see `StepAlignment`."""
+    """Boundaries matched by position; see `StepAlignment`. What is one-sided are rows."""
 
     joined: tuple[JoinedRows, ...]
-    only_baseline: tuple[TensorRecord, ...]
-    only_target: tuple[TensorRecord, ...]
+    only_baseline: tuple[Missing, ...]
+    only_target: tuple[Missing, ...]
     skipped: tuple[str, ...]
 
 
@@ -116,20 +123,23 @@ def unalignable(
 ) -> frozenset[str]:
     """Return the points that say nothing about this pair of runs.
 
-    ``route`` has one entry for each layer of a stage: it matches only between equal stage splits,
-    and where other routes were chosen on purpose and a tolerance is given, it differs by intent.
+    ``route`` has one entry for each layer of a stage: it matches only between equal stage splits.
     """
-    left, right = baseline.backend, target.backend
-    other_routes = (left.route, left.device, left.triton) != (
-        right.route,
-        right.device,
-        right.triton,
-    )
     splits = [
         [(stage.layer_start, stage.layer_end) for stage in manifest.stages]
         for manifest in (baseline, target)
     ]
-    if splits[0] != splits[1] or (other_routes and tolerance is not None):
+    layout = frozenset((points.ROUTE.name,)) if splits[0] != splits[1] else frozenset()
+    return layout | intended(baseline, target, tolerance)
+
+
+def intended(baseline: Manifest, target: Manifest, tolerance: Tolerance | None) -> frozenset[str]:
+    """Return the points that differ by intent: other routes were chosen, with a tolerance."""
+    chosen = [
+        (manifest.backend.route, manifest.backend.device, manifest.backend.triton)
+        for manifest in (baseline, target)
+    ]
+    if chosen[0] != chosen[1] and tolerance is not None:
         return frozenset((points.ROUTE.name,))
     return frozenset()
 
@@ -165,8 +175,8 @@ def align_steps(
             pairs.append((record, partner))
     return StepAlignment(
         pairs=tuple(pairs),
-        only_baseline=tuple(only_baseline),
-        only_target=tuple(partners.values()),
+        only_baseline=tuple(Missing(record=record) for record in only_baseline),
+        only_target=tuple(Missing(record=record) for record in partners.values()),
         skipped=_in_order(skipped),
     )
 
@@ -178,23 +188,27 @@ def align_positions(
     skipped: set[str] = set()
     left, right = _segments(baseline, skip, skipped), _segments(target, skip, skipped)
     joined: list[JoinedRows] = []
-    only_baseline: list[TensorRecord] = []
-    only_target: list[TensorRecord] = []
+    only_baseline: list[Missing] = []
+    only_target: list[Missing] = []
     for place, segments in left.items():
         partners = right.pop(place, [])
         common = overlaps(segments, partners)
         if common:
             joined.append(JoinedRows(overlaps=common))
-            continue
-        only_baseline.append(segments[0].record)
-        only_target.extend(segment.record for segment in partners[:1])
-    only_target.extend(segments[0].record for segments in right.values())
+        only_baseline += missing(segments, partners)
+        only_target += missing(partners, segments)
+    for partners in right.values():
+        only_target += missing(partners, [])
     return PositionAlignment(
         joined=tuple(joined),
-        only_baseline=tuple(only_baseline),
-        only_target=tuple(sorted(only_target, key=lambda record: record.index)),
+        only_baseline=_in_execution_order(only_baseline),
+        only_target=_in_execution_order(only_target),
         skipped=_in_order(skipped),
     )
+
+
+def _in_execution_order(rows: list[Missing]) -> tuple[Missing, ...]:
+    return tuple(sorted(rows, key=lambda item: item.record.index))
 
 
 def _segments(

@@ -1,29 +1,40 @@
 """Compares two bundles: where they diverge first, what is a source, and what cannot be told."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Literal
 
 from swarepro.bundle.read import Bundle
-from swarepro.bundle.schema import Manifest, TensorRecord
+from swarepro.bundle.schema import TensorRecord
 from swarepro.compare.align import (
     Align,
     align_positions,
     align_steps,
     choose_align,
+    intended,
     require_tolerance,
     unalignable,
 )
+from swarepro.compare.inputs import Inputs
 from swarepro.compare.judge import Judge, Judged
-from swarepro.compare.origin import find_sources
-from swarepro.compare.types import BoundaryDiff, Divergence, OneSided, Tolerance, Verdict
+from swarepro.compare.origin import find_inputs, origin_of
+from swarepro.compare.rows import Missing, whole_records
+from swarepro.compare.settings import differences, tokens_differ
+from swarepro.compare.types import (
+    BoundaryDiff,
+    Divergence,
+    OneSided,
+    Origin,
+    Tolerance,
+    Verdict,
+)
 from swarepro.errors import IncomparableError, UsageError
 from swarepro.points import PointKind
 
 Progress = Callable[[str, int, int], None]
 MAX_SOURCES = 8
-"""Earliest sources of a bitwise comparison that get numbers; the rest is judged by digest."""
+"""Earliest boundaries of a bitwise comparison that get numbers where no captured input differs; the
+rest is judged by digest."""
 
 
 def _no_progress(what: str, done: int, total: int) -> None:
@@ -38,14 +49,16 @@ class _Aligned:
         num_identical: boundaries.
         identical: their baseline records (several a boundary when aligned by position).
         judged: all other boundaries, in execution order.
+        whole: by position, the baseline's records all of whose rows are compared.
     """
 
     num_identical: int
     identical: list[TensorRecord]
     judged: list[Judged]
-    only_baseline: tuple[TensorRecord, ...]
-    only_target: tuple[TensorRecord, ...]
+    only_baseline: tuple[Missing, ...]
+    only_target: tuple[Missing, ...]
     skipped: tuple[str, ...]
+    whole: tuple[TensorRecord, ...] = ()
 
 
 def compare_bundles(
@@ -162,6 +175,9 @@ def _by_position(
         only_baseline=alignment.only_baseline,
         only_target=alignment.only_target,
         skipped=alignment.skipped,
+        whole=tuple(
+            record for joined in alignment.joined for record in whole_records(joined.overlaps)
+        ),
     )
 
 
@@ -189,40 +205,49 @@ def _conclude(
     compared: int,
 ) -> Divergence:
     diverged = [item for item in aligned.judged if item.verdict is Verdict.DIVERGED]
-    sources = find_sources(
-        baseline.manifest, align=align, identical=aligned.identical, judged=aligned.judged
+    inputs = find_inputs(
+        baseline.manifest,
+        align=align,
+        identical=aligned.identical,
+        judged=aligned.judged,
+        whole=aligned.whole,
+        ignored=intended(baseline.manifest, target.manifest, tolerance),
     )
-    opened = _open_answer(diverged, sources, judge)
+    opened = _open_answer(diverged, inputs, judge)
     shown = {
-        id(item): _boundary(opened.get(id(item), item), _origin(item, sources))
+        id(item): _boundary(opened.get(id(item), item), _origin(item, inputs))
         for item in aligned.judged
     }
     first = diverged[0] if diverged else None
-    tokens_differ = _tokens_differ(baseline.manifest, target.manifest)
-
-    def earliest(kind: PointKind) -> BoundaryDiff | None:
-        found = (shown[id(item)] for item in diverged if item.baseline.kind is kind)
-        return next(found, None)
-
+    state, value = _earliest(diverged, PointKind.STATE), _earliest(diverged, PointKind.VALUE)
+    other_tokens = tokens_differ(baseline.manifest, target.manifest)
+    exact = _is_exact(aligned, first, inputs)
     return Divergence(
         baseline=str(baseline.path),
         target=str(target.path),
         align=align,
         tolerance=tolerance,
-        verdict=_verdict(aligned.judged, tokens_differ),
+        verdict=_verdict(aligned.judged, other_tokens),
         compared=compared,
         tensors_opened=judge.tensors_opened,
         boundaries=tuple(shown.values()),
         last_identical=_last_identical(aligned.identical, first),
         first=shown[id(first)] if first else None,
-        first_state=earliest(PointKind.STATE),
-        first_value=earliest(PointKind.VALUE),
-        exact=_is_exact(aligned, first),
+        first_state=shown[id(state)] if state else None,
+        first_value=shown[id(value)] if value else None,
+        exact=exact,
+        exact_state=exact and _is_exact(aligned, state, inputs, kinds=(PointKind.STATE,)),
+        exact_value=exact and _is_exact(aligned, value, inputs, kinds=(PointKind.VALUE,)),
         only_baseline=_one_sided(aligned.only_baseline),
         only_target=_one_sided(aligned.only_target),
-        tokens_differ=tokens_differ,
+        tokens_differ=other_tokens,
         skipped=aligned.skipped,
+        differences=differences(baseline.manifest, target.manifest),
     )
+
+
+def _earliest(diverged: Sequence[Judged], kind: PointKind) -> Judged | None:
+    return next((item for item in diverged if item.baseline.kind is kind), None)
 
 
 def _verdict(judged: Sequence[Judged], tokens_differ: bool) -> Verdict:
@@ -236,30 +261,17 @@ def _verdict(judged: Sequence[Judged], tokens_differ: bool) -> Verdict:
     return Verdict.IDENTICAL
 
 
-def _tokens_differ(baseline: Manifest, target: Manifest) -> bool:
-    """Return whether a token that both runs generated at one position differs."""
-    same_steps = baseline.steps == target.steps
-    if same_steps:
-        return baseline.tokens != target.tokens
-    if baseline.prompts != target.prompts:
-        return False
-    return any(
-        left != right
-        for mine, theirs in zip(baseline.tokens, target.tokens, strict=False)
-        for left, right in zip(mine, theirs, strict=False)
-    )
-
-
-def _open_answer(diverged: list[Judged], sources: set[int], judge: Judge) -> dict[int, Judged]:
+def _open_answer(
+    diverged: list[Judged], inputs: dict[int, Inputs], judge: Judge
+) -> dict[int, Judged]:
     """Give numbers to the boundaries that carry the answer and have none yet."""
-    wanted: dict[int, Judged] = {id(item): item for item in diverged[:1]}
-    for kind in (PointKind.STATE, PointKind.VALUE):
-        for item in diverged:
-            if item.baseline.kind is kind:
-                wanted[id(item)] = item
-                break
-    for item in [item for item in diverged if id(item) in sources][:MAX_SOURCES]:
-        wanted[id(item)] = item
+    milestones = (
+        *diverged[:1],
+        _earliest(diverged, PointKind.STATE),
+        _earliest(diverged, PointKind.VALUE),
+        *[item for item in diverged if not inputs[id(item)].differ][:MAX_SOURCES],
+    )
+    wanted = {id(item): item for item in milestones if item is not None}
     return {
         key: replace(item, numbers=judge.numbers(item.baseline, item.target))
         for key, item in wanted.items()
@@ -269,13 +281,11 @@ def _open_answer(diverged: list[Judged], sources: set[int], judge: Judge) -> dic
     }
 
 
-def _origin(item: Judged, sources: set[int]) -> Literal["source", "inherited"] | None:
-    if item.verdict is not Verdict.DIVERGED:
-        return None
-    return "source" if id(item) in sources else "inherited"
+def _origin(item: Judged, inputs: dict[int, Inputs]) -> Origin | None:
+    return origin_of(inputs[id(item)]) if id(item) in inputs else None
 
 
-def _boundary(item: Judged, origin: Literal["source", "inherited"] | None) -> BoundaryDiff:
+def _boundary(item: Judged, origin: Origin | None) -> BoundaryDiff:
     record = item.baseline
     return BoundaryDiff(
         step=record.step,
@@ -300,14 +310,34 @@ def _last_identical(identical: list[TensorRecord], first: Judged | None) -> Boun
     return _boundary(Judged(baseline=last, target=last, verdict=Verdict.IDENTICAL), None)
 
 
-def _is_exact(aligned: _Aligned, first: Judged | None) -> bool:
-    if first is None:
-        return True
-    return not (
-        any(record.index < first.baseline.index for record in aligned.only_baseline)
-        or any(record.index < first.target.index for record in aligned.only_target)
+def _is_exact(
+    aligned: _Aligned,
+    found: Judged | None,
+    inputs: dict[int, Inputs],
+    *,
+    kinds: Collection[PointKind] = tuple(PointKind),
+) -> bool:
+    """Return whether nothing of these kinds that may diverge before ``found`` was left out."""
+    one_sided = (*aligned.only_baseline, *aligned.only_target)
+    if found is None:
+        return not any(missing.record.kind in kinds for missing in one_sided)
+    if any(kind in inputs[id(found)].unseen for kind in kinds):
+        return False
+    refused = [item for item in aligned.judged if item.verdict is Verdict.INCOMPARABLE]
+    before = (
+        *(one.record for one in aligned.only_baseline if _before(one.record, found.baseline)),
+        *(one.record for one in aligned.only_target if _before(one.record, found.target)),
+        *(item.baseline for item in refused if _before(item.baseline, found.baseline)),
     )
+    return not any(record.kind in kinds for record in before)
 
 
-def _one_sided(records: Iterable[TensorRecord]) -> tuple[OneSided, ...]:
-    return tuple(OneSided(step=record.step, name=record.key) for record in records)
+def _before(record: TensorRecord, other: TensorRecord) -> bool:
+    return record.index < other.index
+
+
+def _one_sided(missing: Iterable[Missing]) -> tuple[OneSided, ...]:
+    return tuple(
+        OneSided(step=one.record.step, name=one.record.key, positions=one.positions)
+        for one in missing
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from swarepro.bundle.dtypes import DTYPES, DType
+from swarepro.bundle.dtypes import DType
 
 Array = npt.NDArray[np.generic]
 
@@ -83,8 +83,3 @@ def _ordered(view: Array, dtype: DType) -> npt.NDArray[np.signedinteger[Any]]:
     raw = bits(view, dtype).astype(np.uint64)
     magnitude = (raw & np.uint64(sign - 1)).view(np.int64)
     return np.where(raw & np.uint64(sign), -magnitude, magnitude)
-
-
-def float_dtypes() -> tuple[str, ...]:
-    """Return the names of the dtypes that have ULPs."""
-    return tuple(name for name, dtype in DTYPES.items() if dtype.is_float)

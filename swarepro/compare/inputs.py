@@ -4,12 +4,12 @@ The edges are the inputs that `swarepro.points` declares, at concrete stages and
 persists from one step of a session to the next: the pool, the slots and the token.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from swarepro import points
 from swarepro.bundle.schema import Manifest
-from swarepro.points import Scope
+from swarepro.points import PointKind, Scope
 
 _PREVIOUS = "@previous"
 _RECV = points.BOUNDARY_RECV_HIDDEN.name
@@ -36,19 +36,44 @@ class Place:
         return points.by_name(self.point).concrete(self.layer)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What is known of the inputs of one boundary.
+
+    Attributes:
+        differ: a captured one differs, directly or through inputs that were not captured.
+        unseen: kinds of those that were not captured and judged on both sides, up to captured ones.
+    """
+
+    differ: bool
+    unseen: frozenset[PointKind]
+
+
+_NOTHING = Inputs(differ=False, unseen=frozenset())
+
+
 class InputGraph:
     """The data flow of one run.
 
     Args:
         manifest: of the run.
         differs: whether a boundary diverges; None when it was not captured or not judged on both
-            sides, and then its own inputs answer for it.
+            sides, and then its own inputs may still show that it does.
+        ignored: points that differ by intent, and are no input.
     """
 
-    def __init__(self, manifest: Manifest, differs: Callable[[Place], bool | None]) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        differs: Callable[[Place], bool | None],
+        *,
+        ignored: frozenset[str] = frozenset(),
+    ) -> None:
         self._stages = manifest.stages
+        self._sliding = {owned.stage for owned in manifest.ownership}
         self._judged = differs
-        self._known: dict[Place, bool] = {}
+        self._ignored = ignored
+        self._known: dict[Place, Inputs] = {}
         self._phase = {step.index: step.phase for step in manifest.steps}
         self._previous_step: dict[int, int] = {}
         last: dict[int, int] = {}
@@ -58,11 +83,12 @@ class InputGraph:
                     self._previous_step[step.index] = last[span.session]
                 last[span.session] = step.index
 
-    def inherits(self, place: Place) -> bool:
-        """Return whether a captured input of ``place`` differs."""
-        return any(self._differs(parent) for parent in self.parents(place))
+    def inputs(self, place: Place) -> Inputs:
+        """Return what is known of the inputs of ``place``."""
+        return _together([self._look(parent) for parent in self.parents(place)])
 
-    def _differs(self, place: Place) -> bool:
+    def _look(self, place: Place) -> Inputs:
+        """Return what ``place`` itself, as an input, and all that lies behind it contribute."""
         stack = [place]  # not recursion: uncaptured chains are as deep as the run is long
         while stack:
             current = stack[-1]
@@ -70,19 +96,30 @@ class InputGraph:
                 stack.pop()
                 continue
             judged = self._judged(current)
-            if judged is None:
+            if judged is not None:
+                found = Inputs(differ=judged, unseen=frozenset())
+            elif not self._exists(current):
+                found = _NOTHING
+            else:
                 parents = list(self.parents(current))
-                if any(self._known.get(parent) for parent in parents):
-                    judged = True
-                else:
-                    unknown = [parent for parent in parents if parent not in self._known]
-                    stack += unknown
-                    if unknown:
-                        continue
-                    judged = False
-            self._known[current] = judged
+                ahead = [parent for parent in parents if parent not in self._known]
+                if ahead:
+                    stack += ahead
+                    continue
+                own = Inputs(differ=False, unseen=frozenset((points.by_name(current.point).kind,)))
+                found = _together([own, *(self._known[parent] for parent in parents)])
+            self._known[current] = found
             stack.pop()
         return self._known[place]
+
+    def _exists(self, place: Place) -> bool:
+        """Return whether the run has this boundary at all, captured or not.
+
+        `parents` follows the stages and their layers; the manifest alone knows which slide.
+        """
+        if place.point in self._ignored:
+            return False
+        return place.point != points.SWA_SLOTS.name or place.stage in self._sliding
 
     def parents(self, place: Place) -> Iterator[Place]:
         """Yield what ``place`` is computed from, captured or not."""
@@ -115,3 +152,10 @@ class InputGraph:
 
 BY_STAGE = frozenset((points.BOUNDARY_SEND_HIDDEN.name, _RECV))
 """Points that every stage has its own of; other points of a step are the same in all stages."""
+
+
+def _together(parts: Sequence[Inputs]) -> Inputs:
+    return Inputs(
+        differ=any(part.differ for part in parts),
+        unseen=frozenset().union(*(part.unseen for part in parts)),
+    )

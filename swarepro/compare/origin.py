@@ -1,33 +1,45 @@
-"""Marks the sources among diverged boundaries: inputs equal on both sides, output not."""
+"""Marks where diverged boundaries come from: a source, inherited, or not known."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from swarepro.bundle.schema import Manifest, TensorRecord
 from swarepro.compare.align import Align
-from swarepro.compare.inputs import BY_STAGE, InputGraph, Place
+from swarepro.compare.inputs import BY_STAGE, InputGraph, Inputs, Place
 from swarepro.compare.judge import Judged
-from swarepro.compare.types import Verdict
+from swarepro.compare.types import Origin, Verdict
 
 
-def find_sources(
+def origin_of(inputs: Inputs) -> Origin:
+    """Return what a boundary with these inputs is, when it diverges."""
+    if inputs.differ:
+        return "inherited"
+    return "unknown" if inputs.unseen else "source"
+
+
+def find_inputs(
     manifest: Manifest,
     *,
     align: Align,
     identical: Sequence[TensorRecord],
     judged: Sequence[Judged],
-) -> set[int]:
-    """Return the ids (of the objects) of the diverged boundaries all of whose inputs are equal.
+    whole: Iterable[TensorRecord],
+    ignored: frozenset[str],
+) -> dict[int, Inputs]:
+    """Return what is known of the inputs of every diverged boundary, by the id of the object.
 
     Args:
         manifest: of the baseline, whose stages and steps the data flow follows.
         align: how boundaries were matched.
         identical: the baseline's records of identical boundaries.
         judged: all other boundaries. One that is INCOMPARABLE counts as not captured.
+        whole: by position, the baseline's records all of whose rows were compared.
+        ignored: points that differ by intent.
     """
     diverged = [item for item in judged if item.verdict is Verdict.DIVERGED]
     if not diverged:
-        return set()
+        return {}
     sessions = {step.index: step.spans[0].session for step in manifest.steps if step.spans}
+    complete = {(record.step, record.name, record.stage) for record in whole}
 
     def scope(record: TensorRecord) -> int:
         return record.step if align == "step" else record.session
@@ -48,18 +60,21 @@ def find_sources(
         entries = seen.get((at, place.name))
         if entries is None:
             return None
-        own = [since for stage, since in entries if stage == place.stage]
+        own = [entry for entry in entries if entry[0] == place.stage]
         if not own:
             if place.point in BY_STAGE:
                 return None
-            own = [entries[0][1]]
-        return own[0] is not None and own[0] <= place.step
+            own = entries[:1]
+        stage, since = own[0]
+        if since is not None and since <= place.step:
+            return True
+        if align == "position" and (place.step, place.name, stage) not in complete:
+            return None
+        return False
 
-    graph = InputGraph(manifest, differs)
+    graph = InputGraph(manifest, differs, ignored=ignored)
     return {
-        id(item)
-        for item in diverged
-        if not graph.inherits(
+        id(item): graph.inputs(
             Place(
                 step=item.baseline.step,
                 stage=item.baseline.stage,
@@ -67,4 +82,5 @@ def find_sources(
                 layer=item.baseline.layer,
             )
         )
+        for item in diverged
     }

@@ -1,5 +1,6 @@
 """Rows as intervals of logical positions: which record holds them, and where both sides do."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,19 @@ class Overlap:
     target_row: int
     num_rows: int
     position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What one side has and the other lacks.
+
+    Attributes:
+        record: the earliest that holds a part of it.
+        positions: half-open; None = the whole boundary, where rows are not joined.
+    """
+
+    record: TensorRecord
+    positions: tuple[int, int] | None = None
 
 
 def first_appearances(records: Iterable[TensorRecord]) -> list[Segment]:
@@ -90,3 +104,36 @@ def overlaps(baseline: Sequence[Segment], target: Sequence[Segment]) -> tuple[Ov
         else:
             right += 1
     return tuple(common)
+
+
+def missing(segments: Sequence[Segment], others: Sequence[Segment]) -> list[Missing]:
+    """Return the positions of ``segments`` that ``others`` lack, each run of positions once."""
+    runs: list[Missing] = []
+    for segment in segments:
+        for start, end in _uncovered(others, segment.position, segment.end):
+            record = segment.record
+            if runs and runs[-1].positions is not None and runs[-1].positions[1] == start:
+                start = runs[-1].positions[0]
+                record = min(runs.pop().record, record, key=lambda held: held.index)
+            runs.append(Missing(record=record, positions=(start, end)))
+    return runs
+
+
+def whole_records(common: Sequence[Overlap]) -> list[TensorRecord]:
+    """Return the baseline's records of which every row is compared, with whole records only.
+
+    A row that a record repeats (a pool's row, after its first write) is not compared, and neither
+    is one that the other side lacks: of such a record nobody knows whether it is equal.
+    """
+    rows: Counter[tuple[bool, int]] = Counter()
+    for part in common:
+        rows[False, part.baseline.index] += part.num_rows
+        rows[True, part.target.index] += part.num_rows
+    records = {part.baseline.index: part.baseline for part in common}
+    partial = {
+        part.baseline.index
+        for part in common
+        if rows[False, part.baseline.index] < part.baseline.shape[0]
+        or rows[True, part.target.index] < part.target.shape[0]
+    }
+    return [record for index, record in records.items() if index not in partial]

@@ -6,6 +6,8 @@ from typing import Literal
 
 from swarepro.points import PointKind
 
+Origin = Literal["source", "inherited", "unknown"]
+
 
 class Verdict(StrEnum):
     """Of one boundary or of a pair of runs."""
@@ -73,8 +75,10 @@ class BoundaryDiff:
 
     Attributes:
         step: the baseline's step; for position alignment, that of the first differing row.
-        origin: ``source`` when all captured inputs are equal on both sides (under a tolerance: none
-            diverges), ``inherited`` when one of them differs; None where it has not DIVERGED.
+        origin: ``source`` when all inputs were judged and are equal on both sides (under a
+            tolerance: none diverges), ``inherited`` when a captured one differs, directly or
+            through inputs that were not captured, ``unknown`` when no captured one differs, but
+            not all were captured and judged; None where it has not DIVERGED.
         reason: why it is INCOMPARABLE, or why it diverges without numbers (another shape or dtype);
             else None.
         numbers: None where bytes are equal, where tensors were not stored, or were not opened.
@@ -86,17 +90,23 @@ class BoundaryDiff:
     layer: int | None
     kind: PointKind
     verdict: Verdict
-    origin: Literal["source", "inherited"] | None = None
+    origin: Origin | None = None
     reason: str | None = None
     numbers: TensorDiff | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneSided:
-    """A boundary that only one side captured."""
+    """A boundary, or rows of one, that only one side captured.
+
+    Attributes:
+        step: that side's; of the earliest row.
+        positions: of the rows, half-open; None = the whole boundary (alignment by step).
+    """
 
     step: int
     name: str
+    positions: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +126,16 @@ class Divergence:
         first: earliest diverging boundary of any kind.
         first_state: earliest diverging state boundary.
         first_value: earliest diverging value boundary.
-        exact: ``first`` is exactly here; False = here or before, because points before it are on
-            one side only.
-        only_baseline: boundaries of the baseline alone.
-        only_target: boundaries of the target alone.
-        tokens_differ: the generated tokens differ (where both sides generated any).
+        exact: ``first`` is exactly here; False = here or before, because something before it is on
+            one side only or could not be judged, or an input of it was not captured. Without a
+            ``first``: nothing is on one side only.
+        exact_state: likewise of ``first_state``, among state boundaries.
+        exact_value: likewise of ``first_value``, among value boundaries.
+        only_baseline: boundaries, or rows of them, of the baseline alone.
+        only_target: likewise of the target alone.
+        tokens_differ: the generated tokens of a session differ (where both sides generated any).
         skipped: declared points that were not judged because this comparison cannot align them.
+        differences: what the manifests say differs, e.g. ``faults (none against one-row)``.
     """
 
     baseline: str
@@ -137,10 +151,13 @@ class Divergence:
     first_state: BoundaryDiff | None
     first_value: BoundaryDiff | None
     exact: bool
+    exact_state: bool
+    exact_value: bool
     only_baseline: tuple[OneSided, ...]
     only_target: tuple[OneSided, ...]
     tokens_differ: bool
     skipped: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

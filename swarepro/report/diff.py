@@ -2,8 +2,8 @@
 
 from swarepro.compare.types import BoundaryDiff, Divergence, OneSided, TensorDiff, Verdict
 from swarepro.points import PointKind
+from swarepro.report.bound import bound_of
 from swarepro.report.model import Grid, Report, Tone, shortened
-from swarepro.report.order import bound_of
 from swarepro.report.tolerance import describe_tolerance
 from swarepro.report.words import MISSING, capital, count, figure, listed, literal, ranges
 
@@ -16,6 +16,11 @@ _METADATA_DIFFERS = {
     "route": "the runs took different attention routes",
 }
 _SLOTS = ("full_slots", "swa_slots")
+_INPUTS = {
+    "source": "equal: a source",
+    "inherited": "differ: inherited",
+    "unknown": "no captured input differs",
+}
 _TONES = {
     Verdict.IDENTICAL: Tone.GOOD,
     Verdict.WITHIN_TOLERANCE: Tone.GOOD,
@@ -34,6 +39,7 @@ def diff_report(divergence: Divergence) -> Report:
     if refused:
         grids.append(_incomparable(refused))
     return Report(
+        preface=_preface(divergence),
         headline=headline(divergence),
         tone=_TONES[divergence.verdict],
         grids=tuple(grids),
@@ -41,19 +47,26 @@ def diff_report(divergence: Divergence) -> Report:
     )
 
 
+def _preface(divergence: Divergence) -> tuple[str, ...]:
+    """Say what was set otherwise in the two runs: a difference may be meant."""
+    if not divergence.differences:
+        return ()
+    return (f"The runs differ in: {listed(divergence.differences, most=12)}.",)
+
+
 def headline(divergence: Divergence) -> str:
     """Return the answer in one or two sentences."""
     if divergence.verdict is Verdict.IDENTICAL:
         return (
-            f"IDENTICAL: {_all(divergence.compared)} the same bytes on both sides"
-            f"{_except_one_sided(divergence)}."
+            f"IDENTICAL: {_all(divergence.compared)} the same bytes"
+            f"{_where(divergence) or ' on both sides'}{_except_one_sided(divergence)}."
         )
     if divergence.verdict is Verdict.WITHIN_TOLERANCE:
         apart = sum(b.verdict is Verdict.WITHIN_TOLERANCE for b in divergence.boundaries)
         return (
             f"WITHIN TOLERANCE: {_all(divergence.compared)} equal values"
-            f" {describe_tolerance(divergence.tolerance)}; {count(apart, 'boundary')} not bitwise"
-            f"{_except_one_sided(divergence)}."
+            f" {describe_tolerance(divergence.tolerance)}{_where(divergence)};"
+            f" {count(apart, 'boundary')} not bitwise{_except_one_sided(divergence)}."
         )
     if divergence.verdict is Verdict.INCOMPARABLE:
         reasons = {b.reason for b in divergence.boundaries if b.reason}
@@ -63,27 +76,35 @@ def headline(divergence: Divergence) -> str:
 
 
 def _where_they_part(divergence: Divergence) -> str:
-    first, value = divergence.first, divergence.first_value
+    first = divergence.first
     if first is None:
         return "The generated tokens differ, yet no boundary that both sides captured does."
-    here = "at" if bound_of(divergence, first) == "exact" else "at or before"
-    place = f"{here} {place_of(first)}{_measured(first)}"
+    is_exact = bound_of(divergence, first) == "exact"
+    place = f"{_bounded(divergence, first)}{_measured(first)}"
+    # Whether the value or a store before it is bad is known only where nothing may lie before.
     if first.kind is PointKind.VALUE:
-        return f"A bad value: the runs part {place}."
+        return f"{'A bad value' if is_exact else 'A value differs'}: the runs part {place}."
     if first.kind is PointKind.STATE:
-        return f"A bad store: the runs part {place}. {_harm(value)}"
+        what = "A bad store" if is_exact else "A store differs"
+        return f"{what}: the runs part {place}. {_harm(divergence)}"
     name = first.name.partition("#")[0]
     cause = capital(_METADATA_DIFFERS.get(name, "the runs differ in metadata"))
     state = divergence.first_state
     noun = "bad store" if name in _SLOTS else "store that differs"
-    stored = f"The first {noun} is at {place_of(state)}. " if state else ""
-    return f"{cause}: they part {place}. {stored}{_harm(value)}"
+    stored = f"The first {noun} is {_bounded(divergence, state)}. " if state else ""
+    return f"{cause}: they part {place}. {stored}{_harm(divergence)}"
 
 
-def _harm(value: BoundaryDiff | None) -> str:
+def _harm(divergence: Divergence) -> str:
+    value = divergence.first_value
     if value is None:
         return "It harms no captured value."
-    return f"It first harms a value at {place_of(value)}{_measured(value)}."
+    return f"It first harms a value {_bounded(divergence, value)}{_measured(value)}."
+
+
+def _bounded(divergence: Divergence, milestone: BoundaryDiff) -> str:
+    here = "at" if bound_of(divergence, milestone) == "exact" else "at or before"
+    return f"{here} {place_of(milestone)}"
 
 
 def place_of(boundary: BoundaryDiff) -> str:
@@ -116,9 +137,26 @@ def _all(compared: int) -> str:
     return "the one boundary has" if compared == 1 else f"all {compared:,} boundaries have"
 
 
+def _where(divergence: Divergence) -> str:
+    """Confine the answer where boundaries have rows that one side lacks."""
+    sides = (*divergence.only_baseline, *divergence.only_target)
+    if any(one.positions is not None for one in sides):
+        return " in the rows that both sides have"
+    return ""
+
+
 def _except_one_sided(divergence: Divergence) -> str:
-    missing = len(divergence.only_baseline) + len(divergence.only_target)
-    return f"; {count(missing, 'boundary')} on one side only" if missing else ""
+    """Say how many boundaries, and which rows, only one side has."""
+    sides = (("baseline", divergence.only_baseline), ("target", divergence.only_target))
+    whole = sum(one.positions is None for _, points in sides for one in points)
+    words = [f"; {count(whole, 'boundary')} on one side only"] if whole else []
+    for side, points in sides:
+        parts = [one for one in points if one.positions is not None]
+        if parts:
+            rows = sorted({row for one in parts for row in range(*(one.positions or (0, 0)))})
+            of = count(len({one.name for one in parts}), "boundary")
+            words.append(f"; positions {ranges(rows, most=3)} of {of} only in the {side}")
+    return "".join(words)
 
 
 def _milestones(divergence: Divergence) -> Grid:
@@ -147,8 +185,6 @@ def _milestones(divergence: Divergence) -> Grid:
 
 def _facts(divergence: Divergence, boundary: BoundaryDiff) -> dict[str, str]:
     exact = bound_of(divergence, boundary) == "exact"
-    source = "equal: a source" if exact else "captured ones equal"
-    origin = {"source": source, "inherited": "differ: inherited"}
     return {
         "step": str(boundary.step),
         "stage": str(boundary.stage),
@@ -156,7 +192,7 @@ def _facts(divergence: Divergence, boundary: BoundaryDiff) -> dict[str, str]:
         "layer": MISSING if boundary.layer is None else str(boundary.layer),
         "kind": str(boundary.kind),
         "bound": "exactly here" if exact else "here or before",
-        "its inputs": origin.get(boundary.origin or "", MISSING),
+        "its inputs": _INPUTS.get(boundary.origin or "", MISSING),
         **_number_facts(boundary.numbers),
     }
 
@@ -196,6 +232,13 @@ def _number_facts(numbers: TensorDiff | None) -> dict[str, str]:
 def _diverging(divergence: Divergence) -> Grid:
     diverged = [b for b in divergence.boundaries if b.verdict is Verdict.DIVERGED]
     sources = sum(b.origin == "source" for b in diverged)
+    unknown = sum(b.origin == "unknown" for b in diverged)
+    title = (
+        f"{count(len(diverged), 'boundary')} of {divergence.compared:,} diverge,"
+        f" {sources:,} of them at a source"
+    )
+    if unknown:
+        title += f"; at {unknown:,} no captured input differs"
     rows = [
         (
             str(b.step),
@@ -209,8 +252,7 @@ def _diverging(divergence: Divergence) -> Grid:
         for b in diverged
     ]
     return shortened(
-        f"{count(len(diverged), 'boundary')} of {divergence.compared:,} diverge,"
-        f" {sources:,} of them at a source",
+        title,
         (">step", "boundary", "kind", "origin", ">rows", ">max abs", ">rel. L2"),
         rows,
     )
@@ -240,7 +282,7 @@ def _lines(divergence: Divergence) -> list[str]:
         if points:
             lines.append(_one_sided(side, points))
     if divergence.first is not None and bound_of(divergence, divergence.first) != "exact":
-        lines.append("Points before the first one are on one side only: read it as here or before.")
+        lines.append(f"{_why_before(divergence.first)}: read it as here or before.")
     if divergence.tokens_differ:
         lines.append("The generated tokens differ.")
     lines.append(
@@ -252,6 +294,19 @@ def _lines(divergence: Divergence) -> list[str]:
     return lines
 
 
+def _why_before(first: BoundaryDiff) -> str:
+    if first.origin == "unknown":
+        return "Not all that the first one is computed from was captured and judged on both sides"
+    return "Points before the first one are on one side only, or could not be judged"
+
+
 def _one_sided(side: str, points: tuple[OneSided, ...]) -> str:
-    names = [f"step {point.step} {point.name}" for point in points]
+    names = [f"step {point.step} {point.name}{_rows(point)}" for point in points]
     return f"Only in the {side}: {count(len(points), 'boundary')} ({listed(names, most=4)})."
+
+
+def _rows(point: OneSided) -> str:
+    if point.positions is None:
+        return ""
+    start, end = point.positions
+    return f" at {start}" if end == start + 1 else f" at {start}-{end - 1}"

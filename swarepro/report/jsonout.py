@@ -17,7 +17,7 @@ from swarepro.compare.types import (
     Tolerance,
     Verdict,
 )
-from swarepro.report.order import bound_of
+from swarepro.report.bound import bound_of
 
 Document = dict[str, Any]
 
@@ -77,11 +77,18 @@ def inspect_document(
 
 
 def diff_document(divergence: Divergence) -> Document:
-    """Return what `swarepro diff-boundaries --json` prints."""
+    """Return what `swarepro diff-boundaries --json` prints.
+
+    ``origin`` is ``source`` (all inputs were judged equal), ``inherited`` (a captured one differs),
+    ``unknown`` (no captured one differs, yet not all were captured and judged), or null where the
+    boundary has not diverged. ``bound`` of a milestone is ``exact`` or ``here-or-before``.
+    ``positions`` of what is one-sided are ``[start, end)`` of its rows; null = a whole boundary.
+    """
     return {
         "verdict": str(divergence.verdict),
         "baseline": divergence.baseline,
         "target": divergence.target,
+        "differences": list(divergence.differences),
         "align": divergence.align,
         "tolerance": _tolerance(divergence.tolerance),
         "compared": divergence.compared,
@@ -153,7 +160,8 @@ def _milestone(divergence: Divergence, boundary: BoundaryDiff | None) -> Documen
 
 
 def _one_sided(point: OneSided) -> Document:
-    return {"step": point.step, "name": point.name}
+    positions = None if point.positions is None else list(point.positions)
+    return {"step": point.step, "name": point.name, "positions": positions}
 
 
 def _point(point: BoundaryClasses | None) -> Document | None:

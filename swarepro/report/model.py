@@ -44,6 +44,7 @@ class Report:
     """What a command answers.
 
     Attributes:
+        preface: what to know before the answer is read, in sentences above it.
         headline: the answer in one sentence.
         tone: of the headline.
         grids: tables, in order.
@@ -56,12 +57,26 @@ class Report:
     grids: tuple[Grid, ...] = ()
     lines: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    preface: tuple[str, ...] = ()
 
 
 def shortened(
-    title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, most: int = 12
+    title: str,
+    columns: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    most: int = 12,
+    keep: int | None = None,
 ) -> Grid:
-    """Return a grid of the first ``most`` rows that says how many it leaves out."""
-    rest = len(rows) - most
+    """Return a grid of the first ``most`` rows that says how many it leaves out.
+
+    Row ``keep`` is shown wherever it lies: after an ellipsis when it is not among the first.
+    """
+    shown, rest = list(rows[:most]), len(rows) - most
+    if keep is not None and keep >= most:
+        if keep > most:
+            shown.append(("...", *("" for _ in columns[1:])))
+        shown.append(rows[keep])
+        rest -= 1
     note = f"... and {rest:,} more; --json lists all" if rest > 0 else None
-    return Grid(title=title, columns=columns, rows=tuple(rows[:most]), note=note)
+    return Grid(title=title, columns=columns, rows=tuple(shown), note=note)

@@ -30,6 +30,7 @@ def determinism_report(
         commands: what to run next.
     """
     varies = result.verdict == "NONDETERMINISTIC"
+    points = varying(result)
     rows = [
         (
             str(point.step),
@@ -40,7 +41,7 @@ def determinism_report(
             classes(point),
             ranges(point.deviating),
         )
-        for point in varying(result)
+        for point in points
     ]
     grids: list[Grid] = []
     if rows:
@@ -48,7 +49,9 @@ def determinism_report(
         headings = (
             ">step", ">stage", "boundary", "kind", ">distinct", "classes", "deviating",
         )  # fmt: skip
-        grids.append(shortened(title, headings, rows))
+        value = result.first_value_varying
+        keep = points.index(value) if value in points else None
+        grids.append(shortened(title, headings, rows, keep=keep))
     return Report(
         headline=headline(result),
         tone=Tone.BAD if varies else Tone.GOOD,

@@ -14,6 +14,8 @@ _STYLES = {Tone.GOOD: "bold green", Tone.BAD: "bold red", Tone.UNSURE: "bold yel
 
 def render(report: Report) -> Iterator[RenderableType]:
     """Yield the parts of a report, top to bottom, with a blank line around each table."""
+    for line in report.preface:
+        yield Text(line)
     yield Text(report.headline, style=_STYLES.get(report.tone, "bold"))
     for grid in report.grids:
         yield Text("")

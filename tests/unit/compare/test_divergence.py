@@ -33,6 +33,7 @@ def opened(tmp_path):
     def open_all(*runs: Run) -> list[Bundle]:
         return [run.open(tmp_path / str(index)) for index, run in enumerate(runs)]
 
+    open_all.folder = tmp_path
     return open_all
 
 
@@ -55,16 +56,16 @@ def test_the_first_divergence_its_numbers_and_what_came_before(opened):
     assert found.first_state is None
     assert found.last_identical.name == "after_layer_6"
     assert found.last_identical.verdict is Verdict.IDENTICAL
-    assert found.exact
-    assert [item.origin for item in found.boundaries] == ["source", "inherited", "inherited"]
+    assert not found.exact  # what after_layer_7 is computed from was not captured
+    assert [item.origin for item in found.boundaries] == ["unknown", "inherited", "inherited"]
     assert found.tensors_opened == 2
 
 
-def test_a_second_source_after_an_identical_boundary(opened):
+def test_a_second_origin_after_an_identical_boundary(opened):
     found = compare_bundles(*opened(layer_run(), layer_run(changed=(3, 7, 8))))
     assert [(item.layer, item.origin) for item in found.boundaries] == [
-        (3, "source"),
-        (7, "source"),
+        (3, "unknown"),
+        (7, "unknown"),
         (8, "inherited"),
     ]
     assert [item.numbers is not None for item in found.boundaries] == [True, True, False]
@@ -73,8 +74,10 @@ def test_a_second_source_after_an_identical_boundary(opened):
 def test_only_so_many_sources_are_opened(opened):
     def of_steps(added):
         steps = range(20)
+        ids = [item(points.INPUT_IDS, np.arange(4), dtype="I64", step=s) for s in steps]
+        hidden = [item(points.EMBEDDING_OUTPUT, values(s) + added, step=s) for s in steps]
         return Run(
-            items=[item(points.EMBEDDING_OUTPUT, values(s) + added, step=s) for s in steps],
+            items=[pair for both in zip(ids, hidden, strict=True) for pair in both],
             steps=spans(*((4 * s, 4 * s + 4) for s in steps)),
         )
 
@@ -125,6 +128,7 @@ def test_state_and_value_are_two_answers(opened):
         out = np.ones((4, 1, 2), np.float32) + changed
         return Run(
             items=[
+                item(points.FULL_SLOTS, np.arange(4), dtype="I64"),
                 item(points.SWA_SLOTS, slots + int(changed), dtype="I64"),
                 item(points.KV_SLICE_POST_WRITE, kv, layer=0),
                 item(points.ATTENTION_OUTPUT, out, layer=0),
@@ -137,6 +141,8 @@ def test_state_and_value_are_two_answers(opened):
     assert found.first_state.numbers.heads == (0,)
     assert found.first_value.name == "L0_attention_output"
     assert [item.origin for item in found.boundaries] == ["source", "inherited", "inherited"]
+    # Of what the store and the value are computed from, a store and values were not captured.
+    assert (found.exact, found.exact_state, found.exact_value) == (True, False, False)
 
 
 class TestNothingToCompare:
@@ -184,12 +190,82 @@ class TestOneSided:
         assert found.only_baseline == ()
         assert not found.exact
 
-    def test_after_the_first_they_do_not_weaken_it(self, opened):
-        one, other = layer_run(), layer_run(changed=(7,))
+    @pytest.mark.parametrize(
+        ("missing", "exact", "exact_value"),
+        [
+            (points.INPUT_IDS, False, False),  # before the first
+            (points.FULL_SLOTS, False, False),
+            (points.EMBEDDING_OUTPUT, True, False),  # before the first value, and a value
+            (points.MLP_GATE_UP, True, False),
+            (points.KV_SLICE_PRE_WRITE, True, True),  # before the first value, and none
+            (points.LOGITS, True, True),  # after both
+        ],
+        ids=lambda value: getattr(value, "name", None),
+    )
+    @pytest.mark.parametrize("side", ["baseline", "target"])
+    def test_they_weaken_what_they_may_hide(self, opened, missing, exact, exact_value, side):
+        """The first boundary is swa_slots, the first value after_layer_0."""
+
+        def run(added, without):
+            ids, hidden, logits = np.arange(4), values(1), values(2, rows=1)
+            kv = np.ones((4, 2, 1, 2), np.float32)
+            items = [
+                item(points.INPUT_IDS, ids, dtype="I64"),
+                item(points.FULL_SLOTS, ids, dtype="I64"),
+                item(points.SWA_SLOTS, ids + added, dtype="I64"),
+                item(points.EMBEDDING_OUTPUT, hidden),
+                item(points.KV_SLICE_PRE_WRITE, kv, layer=0),
+                item(points.ATTN_RESIDUAL, hidden, layer=0),
+                item(points.MLP_GATE_UP, hidden, layer=0),
+                item(points.MLP_OUTPUT, hidden, layer=0),
+                item(points.AFTER_LAYER, hidden + added, layer=0),
+                item(points.LOGITS, logits, row_start=3),
+            ]
+            return Run(items=[entry for entry in items if entry[0].point != without])
+
+        pair = {"baseline": run(0, None), "target": run(1, None)}
+        found = compare_bundles(*opened(*pair.values()))
+        assert (found.first.name, found.first_value.name) == ("swa_slots", "after_layer_0")
+        assert (found.exact, found.exact_value) == (True, True)
+        lacking = run(int(side == "target"), missing.name)
+        # A filter on both sides is another matter: see test_origin.
+        bundles = [
+            (lacking if side == name else whole).open(opened.folder / f"{name}-")
+            for name, whole in pair.items()
+        ]
+        found = compare_bundles(*bundles)
+        assert (found.exact, found.exact_value) == (exact, exact_value)
+
+    def test_what_was_refused_before_the_first_weakens_it_too(self, opened):
+        def run(added, store):
+            return Run(
+                items=[
+                    item(points.EMBEDDING_OUTPUT, values() + added, store=store),
+                    item(points.ATTN_RESIDUAL, values(2), layer=0),
+                    item(points.MLP_OUTPUT, values(1), layer=0),
+                    item(points.AFTER_LAYER, values(3) + 5 * added, layer=0),
+                ]
+            )
+
+        bundles = opened(run(0, True), run(1, True), run(1, False))
+        near = Tolerance(atol=1.5)
+        found = compare_bundles(*bundles[:2], tolerance=near)
+        assert (found.first.name, found.first.origin, found.exact) == (
+            "after_layer_0",
+            "source",
+            True,
+        )
+        found = compare_bundles(bundles[0], bundles[2], tolerance=near)
+        assert (found.first.origin, found.exact) == ("source", False)
+
+    def test_without_a_divergence_they_are_what_is_not_known(self, opened):
+        one, other = layer_run(), layer_run()
         del other.items[11]
         found = compare_bundles(*opened(one, other))
-        assert [item.name for item in found.only_baseline] == ["after_layer_10"]
-        assert found.exact
+        assert (found.verdict, found.exact) == (Verdict.IDENTICAL, False)
+        assert [(one.name, one.positions) for one in found.only_baseline] == [
+            ("after_layer_10", None)
+        ]
 
 
 def staged(*ranges):
@@ -292,7 +368,7 @@ class TestTolerance:
         found = compare_bundles(*opened(layer_run(), other), tolerance=Tolerance(atol=0.02))
         assert [(item.layer, item.origin) for item in found.boundaries] == [
             (6, None),
-            (7, "source"),
+            (7, "unknown"),
         ]
 
     @pytest.mark.parametrize(

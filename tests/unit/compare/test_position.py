@@ -66,7 +66,8 @@ def run(chunks, *, change=None, store=True, scale=1.0, slots=0):
 @pytest.fixture
 def judged(tmp_path):
     def compare(one, other, **more):
-        bundles = one.open(tmp_path / "a"), other.open(tmp_path / "b")
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        bundles = one.open(place / "a"), other.open(place / "b")
         return compare_bundles(*bundles, **({"tolerance": TOLERANCE} | more))
 
     return compare
@@ -79,7 +80,93 @@ def test_rows_are_joined_across_steps(judged):
     # ids, embedding, the pool, attention, the layer, and the last row's logits
     assert found.compared == 6
     assert found.skipped == ("prefix_len", "swa_slots", "L{layer}_kv_slice_pre_write")
+    # The first chunk's last row gives logits on one side only.
+    assert [(one.step, one.name, one.positions) for one in found.only_baseline] == [
+        (0, "logits", (63, 64))
+    ]
+    assert found.only_target == ()
+    assert not found.exact
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_rows_that_one_side_lacks_are_listed(judged, swapped):
+    """4 rows against 6: nothing says that the last two are right."""
+    pair = run(((0, 4),)), run(((0, 6),))
+    found = judged(*(reversed(pair) if swapped else pair))
+    assert (found.verdict, found.exact) == (Verdict.IDENTICAL, False)
+    more, less = found.only_target, found.only_baseline
+    if swapped:
+        more, less = less, more
+    assert {(one.name, one.positions) for one in more} == {
+        ("input_ids", (4, 6)),
+        ("embedding_output", (4, 6)),
+        ("L0_kv_slice_post_write", (4, 6)),
+        ("L0_attention_output", (4, 6)),
+        ("after_layer_0", (4, 6)),
+        ("logits", (5, 6)),
+    }
+    assert [(one.name, one.positions) for one in less] == [("logits", (3, 4))]
+
+
+def test_a_boundary_that_one_side_lacks_is_listed_with_all_its_rows(judged):
+    one, other = run(CHUNKED), run(WHOLE)
+    for each in (one, other):
+        each.items = [e for e in each.items if e[0].name in ("input_ids", "after_layer_0")]
+    one.items = [e for e in one.items if e[0].name == "input_ids"]
+    for pair, side in (((one, other), "only_target"), ((other, one), "only_baseline")):
+        found = judged(*pair)
+        (lacking,) = getattr(found, side)
+        assert (lacking.step, lacking.name, lacking.positions) == (0, "after_layer_0", (0, 67))
+        assert not found.exact
+
+
+def test_control_equal_rows_leave_nothing(judged):
+    found = judged(run(((0, 6),)), run(((0, 6),)), align="position")
     assert found.only_baseline == found.only_target == ()
+    assert found.exact
+
+
+def test_rows_before_the_first_weaken_it_and_rows_after_do_not(judged):
+    def change(point, array):
+        if point is points.EMBEDDING_OUTPUT:
+            array[50:60] += 1
+
+    def compare(chunks):
+        """Return what a target of these chunks lacks, and whether row 50 is exactly the first."""
+        one, other = run(((0, 20), (20, 40), (40, 67))), run(chunks, change=change)
+        for each in (one, other):  # one row in many, and its input
+            each.items = [e for e in each.items if e[0].name in ("embedding_output", "input_ids")]
+        found = judged(one, other)
+        assert (found.first.step, found.first.origin) == (2, "source")
+        return [one.positions for one in found.only_baseline], found.exact
+
+    assert compare(((0, 20), (20, 40), (40, 67))) == ([], True)
+    assert compare(((0, 20), (40, 67))) == ([(20, 40)] * 2, False)
+
+
+def test_an_input_whose_rows_are_not_all_compared_is_not_equal(judged):
+    """Six rows against eight in one step: rows 6 and 7 may have overwritten row 2."""
+
+    def change(point, array):
+        if point is points.AFTER_LAYER:
+            array[2] += 1
+
+    def origin(rows):
+        one, other = run(((0, 6),)), run(((0, rows),), change=change)
+        for each in (one, other):
+            hidden = [e for e in each.items if e[0].name == "embedding_output"]
+            each.items = [
+                *(
+                    item(point, entry[1], layer=0, row_start=0)
+                    for entry in hidden
+                    for point in (points.ATTN_RESIDUAL, points.MLP_OUTPUT)
+                ),
+                *(e for e in each.items if e[0].name == "after_layer_0"),
+            ]
+        return judged(one, other, align="position").first.origin
+
+    assert origin(6) == "source"
+    assert origin(8) == "unknown"
 
 
 def test_both_directions_and_other_chunks(judged):
@@ -109,7 +196,8 @@ def test_a_row_is_found_with_its_position_and_step(judged, position, step):
     assert found.verdict is Verdict.DIVERGED
     assert len(found.boundaries) == 1
     first = found.first
-    assert (first.name, first.step, first.origin) == ("L0_attention_output", step, "source")
+    # Slots cannot be aligned by position, so that what the rows were read from is not known.
+    assert (first.name, first.step, first.origin) == ("L0_attention_output", step, "unknown")
     assert first.numbers.positions == first.numbers.rows == (position,)
     assert (first.numbers.heads, first.numbers.num_heads) == ((1,), 2)
     assert (found.last_identical.name, found.last_identical.step) == (
@@ -141,7 +229,7 @@ def test_first_is_the_earliest_step_not_the_earliest_point(judged):
 
     found = judged(run(CHUNKED), run(WHOLE, change=change))
     assert [(b.name, b.step, b.origin) for b in found.boundaries] == [
-        ("after_layer_0", 0, "source"),
+        ("after_layer_0", 0, "unknown"),
         ("embedding_output", 1, "source"),
     ]
 
@@ -152,7 +240,7 @@ def test_later_points_inherit(judged):
             array[65] += 1
 
     found = judged(run(CHUNKED), run(WHOLE, change=change))
-    assert [b.origin for b in found.boundaries] == ["source", "inherited", "inherited"]
+    assert [b.origin for b in found.boundaries] == ["unknown", "inherited", "inherited"]
 
 
 def test_it_needs_a_tolerance(judged):
@@ -196,6 +284,28 @@ def test_rows_of_another_shape(judged):
     ]
     found = judged(one, other)
     assert found.first.reason == "rows of shape [6] against [9]"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "differ"),
+    [
+        ((), False),  # no head: nothing is known
+        ((7,), False),
+        ((7, 8, 9, 10), False),
+        ((8,), True),
+    ],
+)
+def test_tokens_of_other_steps(judged, tokens, differ):
+    one, other = run(CHUNKED), run(WHOLE)
+    one.tokens, other.tokens = ((7, 8, 9),), (tokens,)
+    assert judged(one, other).tokens_differ is differ
+
+
+def test_tokens_of_another_prompt_say_nothing(judged):
+    one, other = run(CHUNKED), run(WHOLE)
+    other.prompts = (tuple(range(1, 68)),)
+    one.tokens, other.tokens = ((7,),), ((8,),)
+    assert not judged(one, other).tokens_differ
 
 
 def test_tokens_are_compared_as_far_as_both_go(judged, tmp_path):

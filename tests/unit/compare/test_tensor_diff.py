@@ -136,6 +136,12 @@ class TestTolerance:
         both = Tolerance(atol=0.02, rtol=0.006)
         assert diff(baseline, target, tolerance=both).num_mismatched == 0
 
+    def test_rtol_is_relative_to_the_baseline(self):
+        one, two = np.array([[1.0]], np.float32), np.array([[2.0]], np.float32)
+        loose = Tolerance(rtol=0.6)  # 1 is more than 0.6 of 1, and less than 0.6 of 2
+        assert diff(one, two, tolerance=loose).num_mismatched == 1
+        assert diff(two, one, tolerance=loose).num_mismatched == 0
+
     def test_max_ulp(self):
         baseline = bf16([[1.0, 2.0, -3.0]])
         target = baseline + np.array([[0, 1, 2]], np.uint16)

@@ -41,12 +41,92 @@ def test_other_inputs_make_no_store_bad() -> None:
 
 
 def test_here_or_before() -> None:
-    found = divergence(exact=False, only_target=(OneSided(step=0, name="L0_q_normed"),))
+    found = divergence(
+        exact=False,
+        exact_state=False,
+        exact_value=False,
+        only_target=(OneSided(step=0, name="L0_q_normed"),),
+    )
     report = diff_report(found)
-    assert "part at or before step 0" in report.headline
+    assert "A store differs: the runs part at or before step 0" in report.headline
+    assert "It first harms a value at or before step 1" in report.headline
     assert ("bound", "here or before", "here or before") in report.grids[0].rows
-    assert ("its inputs", "captured ones equal", "differ: inherited") in report.grids[0].rows
+    assert ("its inputs", "equal: a source", "differ: inherited") in report.grids[0].rows
     assert "Only in the target: 1 boundary (step 0 L0_q_normed)." in report.lines
+    assert report.lines[-2] == (
+        "Points before the first one are on one side only, or could not be judged:"
+        " read it as here or before."
+    )
+
+
+def test_inputs_that_nobody_captured_make_no_source() -> None:
+    first = boundary("after_layer_0", origin="unknown", numbers=numbers())
+    found = divergence(
+        first=first,
+        first_state=None,
+        first_value=first,
+        boundaries=(first, VALUE),
+        exact=False,
+        exact_state=False,
+        exact_value=False,
+    )
+    report = diff_report(found)
+    assert report.headline.startswith(
+        "DIVERGED. A value differs: the runs part at or before step 1, after_layer_0"
+    )
+    assert ("its inputs", "no captured input differs") in report.grids[0].rows
+    assert report.grids[1].title == (
+        "2 boundaries of 384 diverge, 0 of them at a source; at 1 no captured input differs"
+    )
+    assert (
+        "Not all that the first one is computed from was captured and judged on both sides:"
+        " read it as here or before."
+    ) in report.lines
+    text = " ".join((report.headline, *report.lines, *map(str, report.grids)))
+    assert "source" not in text.replace("0 of them at a source", "")
+    assert "exactly" not in text
+
+
+def test_what_was_set_otherwise_comes_before_the_answer() -> None:
+    faults = "faults (none against skip-swa-allocation [/x])"
+    report = diff_report(divergence(differences=(faults, "dtype (bf16 against fp32)")))
+    assert report.preface == (f"The runs differ in: {faults}, dtype (bf16 against fp32).",)
+    assert diff_report(divergence()).preface == ()
+
+
+def test_identical_rows_are_not_said_to_be_all_rows() -> None:
+    found = identical(
+        align="position",
+        exact=False,
+        compared=6,
+        only_baseline=(OneSided(step=0, name="logits", positions=(63, 64)),),
+        only_target=(
+            OneSided(step=0, name="after_layer_0", positions=(4, 6)),
+            OneSided(step=0, name="after_layer_1", positions=(4, 6)),
+        ),
+    )
+    report = diff_report(found)
+    assert report.headline == (
+        "IDENTICAL: all 6 boundaries have the same bytes in the rows that both sides have;"
+        " positions 63 of 1 boundary only in the baseline;"
+        " positions 4-5 of 2 boundaries only in the target."
+    )
+    assert "Only in the baseline: 1 boundary (step 0 logits at 63)." in report.lines
+    assert (
+        "Only in the target: 2 boundaries (step 0 after_layer_0 at 4-5, step 0 after_layer_1"
+        " at 4-5)."
+    ) in report.lines
+    near = boundary(verdict=Verdict.WITHIN_TOLERANCE, numbers=numbers())
+    text = headline(
+        identical(
+            verdict=Verdict.WITHIN_TOLERANCE,
+            boundaries=(near,),
+            tolerance=Tolerance(max_ulp=2),
+            only_target=found.only_target,
+        )
+    )
+    assert "equal values within 2 ulp in the rows that both sides have;" in text
+    assert "positions 4-5 of 2 boundaries only in the target" in text
 
 
 def test_identical() -> None:

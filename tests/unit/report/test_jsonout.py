@@ -19,7 +19,8 @@ MILESTONE = (
     " nonfinite_baseline nonfinite_target"
 )
 DIFF = (
-    "verdict baseline target align tolerance compared diverging tensors_opened tokens_differ"
+    "verdict baseline target differences align tolerance compared diverging tensors_opened"
+    " tokens_differ"
     " first first_state first_value last_identical boundaries only_baseline only_target"
 )
 DETERMINISM = (
@@ -45,7 +46,12 @@ def parsed(document: dict[str, Any]) -> Any:
 
 def test_diff_keys() -> None:
     found = made.divergence(
-        only_target=(OneSided(step=2, name="logits"),), tolerance=Tolerance(atol=1.0, rtol=0.5)
+        only_target=(
+            OneSided(step=2, name="logits"),
+            OneSided(step=2, name="token", positions=(4, 6)),
+        ),
+        tolerance=Tolerance(atol=1.0, rtol=0.5),
+        differences=("dtype (bf16 against fp32)",),
     )
     document = parsed(diff_document(found))
     assert keys(document) == words(DIFF)
@@ -53,7 +59,11 @@ def test_diff_keys() -> None:
     assert document["tolerance"] == {"atol": 1.0, "rtol": 0.5}
     assert document["diverging"] == 2
     assert document["only_baseline"] == []
-    assert document["only_target"] == [{"step": 2, "name": "logits"}]
+    assert document["only_target"] == [
+        {"step": 2, "name": "logits", "positions": None},
+        {"step": 2, "name": "token", "positions": [4, 6]},
+    ]
+    assert document["differences"] == ["dtype (bf16 against fp32)"]
     assert keys(document["first"]) == keys(document["first_value"]) == words(MILESTONE)
     assert document["first"] == document["first_state"]
     assert document["first"]["kind"] == "state"
@@ -71,6 +81,19 @@ def test_identical_has_nulls() -> None:
     assert document["tolerance"] is document["last_identical"] is None
     ulp = parsed(diff_document(made.identical(tolerance=Tolerance(max_ulp=3))))
     assert ulp["tolerance"] == {"max_ulp": 3}
+
+
+def test_an_origin_that_is_not_known() -> None:
+    first = made.boundary("logits", origin="unknown")
+    document = parsed(
+        diff_document(
+            made.divergence(
+                first=first, first_value=first, boundaries=(first,), exact=False, exact_value=False
+            )
+        )
+    )
+    assert document["first"]["origin"] == document["boundaries"][0]["origin"] == "unknown"
+    assert document["first"]["bound"] == document["first_value"]["bound"] == "here-or-before"
 
 
 def test_no_nan_and_no_infinity() -> None:

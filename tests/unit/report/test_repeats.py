@@ -91,6 +91,28 @@ def test_the_table_holds_what_varies_and_who_deviates() -> None:
     assert report.commands == ("swarepro next",)
 
 
+def test_the_first_value_is_in_the_table_wherever_it_lies() -> None:
+    def rows(num_stores: int) -> tuple[tuple[tuple[str, ...], ...], str | None]:
+        stores = tuple(
+            made.classes(f"L{layer}_kv_slice_post_write", (5, 1), kind=PointKind.STATE)
+            for layer in range(num_stores)
+        )
+        later = made.classes("L1_attention_output", (5, 1), step=1)
+        found = made.determinism(points=(*stores, made.HARMED, later))
+        (grid,) = determinism_report(found, setting="").grids
+        return grid.rows, grid.note
+
+    value = ("1", "0", "L0_attention_output", "value", "2", "5+1", "5")
+    beyond, note = rows(20)
+    assert len(beyond) == 14
+    assert beyond[12:] == (("...", *("",) * 6), value)
+    assert note == "... and 9 more; --json lists all"
+    next_one, note = rows(12)  # nothing is left out between them
+    assert (len(next_one), next_one[-1], note) == (13, value, "... and 1 more; --json lists all")
+    among, note = rows(11)
+    assert (len(among), among[-1], note) == (12, value, "... and 1 more; --json lists all")
+
+
 def test_many_classes_are_grouped() -> None:
     assert classes(made.classes("x", (4, 2, *(1,) * 58))) == "4+2+58x1"
     assert classes(made.classes("x", (1,) * 6)) == "1+1+1+1+1+1"

@@ -24,8 +24,14 @@ def test_markup_in_values_is_printed_as_it_is() -> None:
         grids=(Grid(title=cell, columns=(cell,), rows=((cell,),), note=cell),),
         lines=(cell,),
         commands=(cell,),
+        preface=(cell,),
     )
-    assert drawn(report).count(cell) == 7
+    assert drawn(report).count(cell) == 8
+
+
+def test_the_preface_stands_above_the_headline() -> None:
+    text = drawn(Report(headline="answer", tone=Tone.PLAIN, preface=("before",)))
+    assert text.splitlines()[:2] == ["before", "answer"]
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -1,0 +1,90 @@
+"""What two manifests say, without a tensor."""
+
+import msgspec
+import pytest
+
+from swarepro.bundle.schema import BackendEntry, CaptureEntry, Manifest
+from swarepro.compare.settings import differences, tokens_differ
+from tests.unit.report.made import manifest
+
+
+def test_equal_settings_are_not_mentioned():
+    assert differences(manifest(), manifest(run_id="other", created="later")) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "gguf:x"}, "model (synthetic:gemma4-tiny against gguf:x)"),
+        ({"faults": ("one-row",)}, "faults (none against one-row)"),
+        ({"faults": ("one-row", "b")}, "faults (none against one-row, b)"),
+        ({"stages": ()}, "stages (0:12 against )"),
+        ({"recv": "runs/a"}, "hidden states received from (none against runs/a)"),
+        ({"case": {"name": "x", "capacity": 9}}, "capacity (default against 9)"),
+        ({"case": {"swa_capacity": 9}}, "SWA capacity (default against 9)"),
+        ({"prompts": ((2,) * 64,)}, "prompts (other token ids)"),
+        ({"prompts": ((1,) * 6,)}, "prompts (64 against 6 tokens)"),
+        ({"steps": manifest().steps[:1]}, "chunks (64, 1 decoded against 64)"),
+    ],
+)
+def test_each_is_said(change, said):
+    assert differences(manifest(), manifest(**change)) == (said,)
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("device", "device"),
+        ("dtype", "dtype"),
+        ("triton", "triton"),
+        ("route", "route"),
+        ("schedule", "schedule"),
+        ("level", "capture level"),
+        ("store", "store"),
+        ("points", "captured points"),
+        ("layers", "captured layers"),
+        ("steps", "captured steps"),
+    ],
+)
+def test_how_it_ran_and_what_was_captured(field, said):
+    left = manifest()
+    part = "backend" if field in BackendEntry.__struct_fields__ else "capture"
+    was = getattr(getattr(left, part), field)
+    other = (3,) if field in ("layers", "steps") else ("L0_*",) if field == "points" else "x"
+    assert was != other
+    entry = msgspec.structs.replace(getattr(left, part), **{field: other})
+    (found,) = differences(left, manifest(**{part: entry}))
+    assert found.startswith(f"{said} (")
+
+
+def test_every_field_of_a_capture_counts():
+    known = {"level", "store", "points", "layers", "steps"}
+    assert known == set(CaptureEntry.__struct_fields__)
+
+
+def of(*tokens: tuple[int, ...], **changes) -> Manifest:
+    prompts = tuple((1,) * 64 for _ in tokens)
+    return manifest(**({"tokens": tokens, "prompts": prompts} | changes))
+
+
+def test_a_run_without_the_head_has_no_tokens_that_differ():
+    assert not tokens_differ(of((227,)), of(()))
+    assert not tokens_differ(of(()), of((227,)))
+    assert tokens_differ(of((227,)), of((228,)))
+
+
+def test_tokens_of_each_session_count():
+    assert not tokens_differ(of((1,), (2,)), of((), (2,)))
+    assert tokens_differ(of((1,), (2,)), of((), (3,)))
+    assert tokens_differ(of((1,), (2,)), of((1,), (3,)))
+    assert not tokens_differ(of((1,), (2,)), of((1,)))
+
+
+def test_with_equal_steps_all_tokens_count():
+    assert tokens_differ(of((1, 2)), of((1,)))
+    other_steps = {"steps": manifest().steps[:1]}
+    assert not tokens_differ(of((1, 2)), of((1,), **other_steps))
+    assert tokens_differ(of((1, 2)), of((2,), **other_steps))
+    other_prompt = {"prompts": ((2,) * 64,)}
+    assert not tokens_differ(of((1, 2)), of((2,), **other_steps, **other_prompt))
+    assert tokens_differ(of((1, 2)), of((2,), **other_prompt))
