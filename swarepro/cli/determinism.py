@@ -142,10 +142,14 @@ def _setting(case: "CaseSpec", run_options: "RunOptions") -> str:
     """Return what ran, in one sentence."""
     faults = listed(run_options.faults, most=8) if run_options.faults else "none"
     stages = f"layers {case.layers}" if case.layers else f"stages {case.stages or 'one'}"
-    return literal(
+    capture = run_options.capture
+    ran = literal(
         f"Case {case.name}: model {case.model}, {case.dtype}, {stages}, faults: {faults};"
-        f" capture {run_options.capture.level}."
+        f" capture {capture.level}."
     )
+    if capture.level == "op" and capture.points == ("*",):
+        return ran
+    return f"{ran} Only some boundaries were captured: what varies before them is not seen."
 
 
 def _next(varies: bool, kept: Sequence[Path]) -> tuple[str, ...]:

@@ -109,7 +109,8 @@ def compare_bundles(
     )
     if compared == 0:
         raise _nothing_compared(aligned)
-    return _conclude(baseline, target, align, tolerance, aligned, judge, compared)
+    found = _conclude(baseline, target, align, tolerance, aligned, judge, compared)
+    return replace(found, verified=verify)
 
 
 def _check_tolerance(tolerance: Tolerance | None) -> None:

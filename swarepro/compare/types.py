@@ -136,6 +136,7 @@ class Divergence:
         tokens_differ: the generated tokens of a session differ (where both sides generated any).
         skipped: declared points that were not judged because this comparison cannot align them.
         differences: what the manifests say differs, e.g. ``faults (none against one-row)``.
+        verified: every stored byte was first checked against its record's digest.
     """
 
     baseline: str
@@ -158,6 +159,7 @@ class Divergence:
     tokens_differ: bool
     skipped: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+    verified: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

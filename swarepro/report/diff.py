@@ -120,7 +120,7 @@ def _measured(boundary: BoundaryDiff) -> str:
     words = [f"{_share(len(numbers.rows), numbers.num_rows, 'row')}"]
     if numbers.num_heads:
         words.append(_share(len(numbers.heads), numbers.num_heads, "head"))
-    if numbers.relative_l2 is not None and boundary.kind is not PointKind.METADATA:
+    if numbers.relative_l2 and boundary.kind is not PointKind.METADATA:
         words.append(f"relative L2 {figure(numbers.relative_l2)}")
     if numbers.nonfinite_target or numbers.nonfinite_baseline:
         words.append(
@@ -291,6 +291,8 @@ def _lines(divergence: Divergence) -> list[str]:
         f" {count(divergence.tensors_opened, 'tensor')} opened for numbers,"
         " the rest judged by digest."
     )
+    if divergence.verdict is Verdict.IDENTICAL and not divergence.verified:
+        lines.append("Stored bytes were not checked against their digests; --verify does that.")
     return lines
 
 

@@ -94,6 +94,7 @@ def diff_document(divergence: Divergence) -> Document:
         "compared": divergence.compared,
         "diverging": sum(b.verdict is Verdict.DIVERGED for b in divergence.boundaries),
         "tensors_opened": divergence.tensors_opened,
+        "verified": divergence.verified,
         "tokens_differ": divergence.tokens_differ,
         "first": _milestone(divergence, divergence.first),
         "first_state": _milestone(divergence, divergence.first_state),

@@ -197,3 +197,9 @@ def test_what_was_identical_before() -> None:
     assert "No captured boundary before it is identical." in (
         diff_report(divergence(last_identical=None)).lines
     )
+
+
+def test_an_identical_pair_says_whether_the_bytes_were_checked() -> None:
+    note = "Stored bytes were not checked against their digests; --verify does that."
+    assert note in diff_report(identical()).lines
+    assert note not in diff_report(identical(verified=True)).lines

@@ -20,7 +20,7 @@ MILESTONE = (
 )
 DIFF = (
     "verdict baseline target differences align tolerance compared diverging tensors_opened"
-    " tokens_differ"
+    " verified tokens_differ"
     " first first_state first_value last_identical boundaries only_baseline only_target"
 )
 DETERMINISM = (
