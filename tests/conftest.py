@@ -22,6 +22,13 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose Triton's mode before anything imports it: compiled where `-m gpu` is chosen."""
+    chosen = config.getoption("-m") or ""
+    if "gpu" not in chosen.replace("not gpu", ""):
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what this machine cannot run, with the reason."""
     if item.get_closest_marker("gpu") is not None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from swarepro_kernels import gelu_tanh_mul, rms_norm, rope, softcap
+from swarepro_kernels.reference import gelu_tanh_mul, rms_norm, rope, softcap
 
 # One rounding to the dtype; in float32 a few roundings of values of order one.
 TOLERANCE = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2e-6}
