@@ -124,7 +124,7 @@ def run_case(
     manifest = run_to_bundle(
         prepared,
         directory,
-        schedule=options.schedule,
+        schedule=prepared.schedule,
         on_step=lambda step: progress(f"running {case.name}", step.index + 1, total),
     )
     return RunResult(bundle=directory, manifest=manifest)
@@ -180,7 +180,9 @@ def repeat_case(
     keep: Path | None = None,
     progress: Progress = no_progress,
 ) -> "RepeatResult":
-    """Run ``case`` N times, repeat i under schedule ``seeded:i``, and say what varies.
+    """Run ``case`` N times and say what varies.
+
+    Repeat i runs under schedule ``seeded:i``; where kernels are compiled the hardware chooses.
 
     Args:
         case: what to run.

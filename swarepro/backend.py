@@ -4,6 +4,7 @@ The only module that reads or writes the environment.
 """
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 TritonMode = Literal["off", "interpret", "compiled"]
+_INTERPRET = "TRITON_INTERPRET"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +32,31 @@ class Backend:
 
         return torch.device(self.device)
 
+    def activate(self) -> None:
+        """Choose the process's Triton mode; call it before a kernel is imported.
 
-def choose_backend(device: str) -> Backend:
-    """Return the backend for ``cpu``, ``cuda`` (optionally ``cuda:N``) or ``auto``.
+        ``triton.jit`` reads ``TRITON_INTERPRET`` when it decorates: one process has one mode.
+
+        Raises:
+            BackendError: kernels were loaded in the other mode already.
+        """
+        if self.triton == "off":
+            return
+        wanted = self.triton == "interpret"
+        loaded = any(name in sys.modules for name in ("triton", "swarepro_kernels.launch"))
+        if loaded and (os.environ.get(_INTERPRET) == "1") != wanted:
+            raise BackendError(
+                f"this process has loaded Triton for the other mode; {self.triton!r} was asked for",
+                hint="run the two routes in processes of their own",
+            )
+        if wanted:
+            os.environ[_INTERPRET] = "1"
+        else:
+            os.environ.pop(_INTERPRET, None)
+
+
+def choose_device(device: str) -> str:
+    """Return the device for ``cpu``, ``cuda`` (optionally ``cuda:N``) or ``auto``.
 
     ``auto`` is CUDA where torch finds a device, else the CPU. Raises BackendError for a device that
     is not there: an explicit request never falls back.
@@ -43,7 +67,7 @@ def choose_backend(device: str) -> Backend:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     kind = device.partition(":")[0]
     if device == "cpu":
-        return Backend(device="cpu", triton="off")
+        return "cpu"
     if kind != "cuda":
         raise BackendError(f"unknown device {device!r}", hint="known: auto, cpu, cuda, cuda:N")
     if not torch.cuda.is_available():
@@ -55,7 +79,7 @@ def choose_backend(device: str) -> Backend:
         torch.cuda.get_device_properties(device)
     except (AssertionError, RuntimeError) as error:
         raise BackendError(f"no such device: {device!r}: {error}") from None
-    return Backend(device=device, triton="off")
+    return device
 
 
 def torch_dtype(name: str) -> "torch.dtype":

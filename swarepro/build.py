@@ -17,8 +17,8 @@ from swarepro.kvcache import HybridKVCache, OwnershipReport
 from swarepro.plan import RunPlan, Step
 from swarepro.runtime.chain import HiddenSource, StageChain
 from swarepro.runtime.groups import stage_groups
-from swarepro.runtime.parts import Attention, Ops, StageParts
-from swarepro.runtime.routes import EagerAttention, EagerOps, EagerStore, resolve_route
+from swarepro.runtime.parts import StageParts
+from swarepro.runtime.routes import build_route
 from swarepro.runtime.schedule import parse_schedule
 from swarepro.runtime.shapes import expected_tensors
 from swarepro.runtime.stage import Stage
@@ -103,19 +103,19 @@ def execute(
         sink: takes the records.
         faults: names, wrapped in this order.
         schedule: ``program`` or ``seeded:N``.
-        route: attention implementation, or ``auto``.
+        route: resolved name of the attention implementation.
         source: of hidden states, for a chain that does not begin at layer 0.
         on_step: called with each finished step.
 
     Raises:
         UsageError: no such fault or schedule.
-        BackendError: no such route.
+        BackendError: the process runs kernels in another mode, or no configuration fits.
         SessionError: what the lifecycle refuses.
     """
-    recorder = Recorder(capture, sink)
     chosen = tuple(FAULTS.get(name) for name in faults)
-    attention, ops = _route(route)
-    store = EagerStore(parse_schedule(schedule))
+    model.backend.activate()
+    parts_of_route = build_route(route, parse_schedule(schedule), model.backend)
+    recorder = Recorder(capture, sink, parts_of_route.digester)
     stages = []
     last = len(plan.stages) - 1
     for rank, (spec, weights) in enumerate(zip(plan.stages, model.weights, strict=True)):
@@ -128,7 +128,11 @@ def execute(
         )
         tap = recorder.tap(rank, is_last=rank == last)
         parts = StageParts(
-            allocator=cache.session, attention=attention, store=store, ops=ops, tap=tap
+            allocator=cache.session,
+            attention=parts_of_route.attention,
+            store=parts_of_route.store,
+            ops=parts_of_route.ops,
+            tap=tap,
         )
         stages.append(
             Stage(
@@ -162,9 +166,3 @@ def wrap_parts(parts: StageParts, faults: tuple[Fault, ...]) -> StageParts:
     for fault in faults:
         parts = fault.wrap(parts)
     return parts
-
-
-def _route(name: str) -> tuple[Attention, Ops]:
-    routes = {"eager": (EagerAttention, EagerOps)}
-    attention, ops = routes[resolve_route(name)]
-    return attention(), ops()

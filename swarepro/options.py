@@ -40,7 +40,9 @@ class RunOptions:
 
     Attributes:
         faults: names, wrapped in this order, the first one innermost.
-        schedule: ``program`` or ``seeded:N``: the order of a store's concurrent program instances.
+        schedule: the order in which concurrent program instances take effect: ``program`` or
+            ``seeded:N``, or ``hardware`` for compiled kernels; ``auto`` is ``hardware`` there and
+            ``program`` elsewhere.
         device: ``cpu``, ``cuda``, ``cuda:N`` or ``auto``.
         route: attention implementation, or ``auto``.
         capture: what is captured.
@@ -50,7 +52,7 @@ class RunOptions:
     """
 
     faults: tuple[str, ...] = ()
-    schedule: str = "program"
+    schedule: str = "auto"
     device: str = "auto"
     route: str = "auto"
     capture: CaptureOptions = field(default_factory=CaptureOptions)

@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 from swarepro import points
+from swarepro.bundle.device_digest import can_digest
 from swarepro.bundle.digest import is_digest
 from swarepro.bundle.dtypes import NUM_BYTES
 from swarepro.bundle.schema import RECORDS, TENSORS, Manifest, TensorRecord
@@ -108,6 +109,8 @@ def _wrong(
         return f"unknown dtype {record.dtype!r}"
     if not is_digest(record.digest):
         return f"not a digest: {record.digest!r}"
+    if record.algorithm == "swd_128" and not can_digest(record.dtype):
+        return f"swd_128 is not defined for {record.dtype}"
     if record.step not in steps:
         return f"the manifest has no step {record.step}"
     if not 0 <= record.stage < len(manifest.stages):

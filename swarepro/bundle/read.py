@@ -9,6 +9,7 @@ import numpy.typing as npt
 import xxhash
 
 from swarepro.bundle.checks import check_records, inside, is_regular
+from swarepro.bundle.device_digest import DeviceDigest
 from swarepro.bundle.digest import digest_bytes
 from swarepro.bundle.dtypes import DTYPES, tensor_bytes
 from swarepro.bundle.schema import (
@@ -16,6 +17,7 @@ from swarepro.bundle.schema import (
     RECORDS,
     SCHEMA_VERSION,
     TENSORS,
+    DigestAlgorithm,
     FileEntry,
     Manifest,
     TensorRecord,
@@ -83,21 +85,28 @@ class Bundle:
 
     def check(self, record: TensorRecord) -> None:
         """Hash a stored tensor; BundleError when its bytes are not those of its record."""
-        num_bytes = tensor_bytes(record.dtype, record.shape)
-        if num_bytes <= WINDOW_BYTES:
-            found = digest_bytes(self._map(record))
-        else:
-            state = xxhash.xxh3_128()
-            for start in range(0, num_bytes, WINDOW_BYTES):
-                stop = min(start + WINDOW_BYTES, num_bytes)
-                state.update(self._map(record, start=start, stop=stop))
-            found = state.hexdigest()
+        found = self.digest(record, record.algorithm)
         if found != record.digest:
             raise BundleError(
                 f"{self.path}/{record.file}: tensor {record.key!r} has digest {found};"
                 f" its record says {record.digest}",
                 hint="the file was changed or damaged after the run",
             )
+
+    def digest(self, record: TensorRecord, algorithm: DigestAlgorithm) -> str:
+        """Hash the stored bytes of a tensor by ``algorithm``; BundleError when it is not stored."""
+        num_bytes = tensor_bytes(record.dtype, record.shape)
+        if algorithm == "xxh3_128" and num_bytes <= WINDOW_BYTES:
+            return digest_bytes(self._map(record))
+        state = (
+            xxhash.xxh3_128()
+            if algorithm == "xxh3_128"
+            else DeviceDigest(record.dtype, record.shape)
+        )
+        for start in range(0, num_bytes, WINDOW_BYTES):
+            stop = min(start + WINDOW_BYTES, num_bytes)
+            state.update(self._map(record, start=start, stop=stop))
+        return str(state.hexdigest())
 
     def _map(self, record: TensorRecord, *, start: int = 0, stop: int | None = None) -> memoryview:
         if record.file is None:

@@ -7,6 +7,7 @@ import msgspec
 from swarepro.points import Level, PointKind
 
 SCHEMA_VERSION = 1
+DigestAlgorithm = Literal["xxh3_128", "swd_128"]
 MANIFEST = "manifest.json"
 RECORDS = "records.jsonl"
 TENSORS = "tensors"
@@ -17,7 +18,7 @@ class OnDisk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of everything that a bundle stores as JSON."""
 
 
-class TensorRecord(OnDisk, frozen=True, kw_only=True, gc=False):
+class TensorRecord(OnDisk, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One captured tensor; one line of records.jsonl, in execution order.
 
     Attributes:
@@ -32,11 +33,13 @@ class TensorRecord(OnDisk, frozen=True, kw_only=True, gc=False):
         dims: a letter per dimension, as in `swarepro.points.CapturePoint`.
         dtype: safetensors' name, e.g. ``BF16``, ``F32``, ``I64``.
         shape: of the tensor.
-        digest: XXH3-128 of its raw bytes (little-endian, row-major), 32 hex digits.
+        digest: of its raw bytes (little-endian, row-major), 32 hex digits, by ``algorithm``.
         session: whose rows these are.
         row_start: logical position of row 0, rows being consecutive positions; None where they
             are not positions.
         file: path inside the bundle of the file that stores it; None when only the digest was kept.
+        algorithm: ``xxh3_128``, or ``swd_128``, which a GPU computes where the tensor is; left out
+            of the line where it is the first. Digests of two kinds say nothing about each other.
     """
 
     index: int
@@ -54,6 +57,7 @@ class TensorRecord(OnDisk, frozen=True, kw_only=True, gc=False):
     session: int
     row_start: int | None
     file: str | None
+    algorithm: DigestAlgorithm = "xxh3_128"
 
     @property
     def key(self) -> str:
@@ -112,7 +116,12 @@ class CaptureEntry(OnDisk, frozen=True, kw_only=True):
 
 
 class BackendEntry(OnDisk, frozen=True, kw_only=True):
-    """Where and how it ran. ``routes`` names the codes of the ``route`` point."""
+    """Where and how it ran.
+
+    Attributes:
+        routes: names of the codes of the ``route`` point.
+        launches: launch configurations by kernel; empty where no kernel ran.
+    """
 
     device: str
     dtype: str
@@ -121,6 +130,7 @@ class BackendEntry(OnDisk, frozen=True, kw_only=True):
     schedule: str
     num_threads: int
     routes: dict[str, str]
+    launches: dict[str, list[dict[str, int]]] = {}
 
 
 class OwnerRange(OnDisk, frozen=True, kw_only=True):

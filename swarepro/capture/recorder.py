@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 import torch
 
 from swarepro import points
-from swarepro.bundle.digest import digest_bytes
 from swarepro.bundle.schema import CaptureEntry, TensorRecord
+from swarepro.capture.digester import Digester, HostDigester, raw_bytes
 from swarepro.points import CapturePoint, Level, Scope
 
 _DTYPES = {
@@ -50,16 +50,41 @@ class MemorySink:
         """Do nothing."""
 
 
-class Recorder:
-    """Captures what its `CaptureEntry` asks for, in the order in which taps are called."""
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A captured tensor whose digest is not known yet."""
 
-    def __init__(self, capture: CaptureEntry, sink: RecordSink) -> None:
+    point: CapturePoint
+    name: str
+    stage: int
+    layer: int | None
+    occurrence: int
+    dtype: str
+    shape: tuple[int, ...]
+    row_start: int | None
+    data: memoryview | None
+
+
+class Recorder:
+    """Captures what its `CaptureEntry` asks for, in the order in which taps are called.
+
+    Args:
+        capture: what is captured.
+        sink: takes the records of a step when it ends.
+        digester: digests tensors where they are.
+    """
+
+    def __init__(
+        self, capture: CaptureEntry, sink: RecordSink, digester: Digester | None = None
+    ) -> None:
         self._capture = capture
         self._sink = sink
+        self._digester = HostDigester() if digester is None else digester
         self._step = 0
         self._session = 0
         self._index = 0
         self._seen: Counter[str] = Counter()
+        self._pending: list[_Pending] = []
         self._in_step = True
 
     def begin_step(self, step: int, session: int) -> None:
@@ -69,7 +94,30 @@ class Recorder:
         self._in_step = not self._capture.steps or step in self._capture.steps
 
     def end_step(self) -> None:
-        """All tensors of the current step were captured."""
+        """All tensors of the current step were captured: hand their records on."""
+        digests = self._digester.collect()
+        for pending, digest in zip(self._pending, digests, strict=True):
+            record = TensorRecord(
+                index=self._index,
+                step=self._step,
+                stage=pending.stage,
+                name=pending.name,
+                point=pending.point.name,
+                layer=pending.layer,
+                occurrence=pending.occurrence,
+                kind=pending.point.kind,
+                dims=pending.point.dims,
+                dtype=pending.dtype,
+                shape=pending.shape,
+                digest=digest,
+                session=self._session,
+                row_start=pending.row_start,
+                file=None,
+                algorithm=self._digester.algorithm,
+            )
+            self._sink.add(record, pending.data)
+            self._index += 1
+        self._pending = []
         self._sink.end_step()
 
     def tap(self, stage: int, *, is_last: bool) -> "StageTap":
@@ -92,37 +140,23 @@ class Recorder:
         row_start: int | None,
         store: bool,
     ) -> None:
-        """Record one tensor: copy its bytes if they are stored, and digest them."""
+        """Capture one tensor: digest it, and copy its bytes if they are stored."""
         occurrence = self._seen[name]
         self._seen[name] = occurrence + 1
-        data = raw_bytes(tensor)
-        self._sink.add(
-            TensorRecord(
-                index=self._index,
-                step=self._step,
-                stage=stage,
-                name=name,
-                point=point.name,
-                layer=layer,
-                occurrence=occurrence,
-                kind=point.kind,
-                dims=point.dims,
-                dtype=_DTYPES[tensor.dtype],
-                shape=tuple(tensor.shape),
-                digest=digest_bytes(data),
-                session=self._session,
-                row_start=row_start,
-                file=None,
-            ),
-            memoryview(bytes(data)) if store else None,
+        self._digester.submit(tensor)
+        self._pending.append(
+            _Pending(
+                point,
+                name,
+                stage,
+                layer,
+                occurrence,
+                _DTYPES[tensor.dtype],
+                tuple(tensor.shape),
+                row_start,
+                memoryview(bytes(raw_bytes(tensor))) if store else None,
+            )
         )
-        self._index += 1
-
-
-def raw_bytes(tensor: torch.Tensor) -> memoryview:
-    """Return the row-major bytes of ``tensor``; they alias it when it is contiguous on the CPU."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
 
 
 class StageTap:

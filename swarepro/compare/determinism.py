@@ -98,7 +98,8 @@ def _collect(
             if index in shown[boundary]:
                 raise ValueError(f"repeat {index} has {record.key} of step {record.step} twice")
             # Equal bytes in another dtype or shape are another tensor.
-            shown[boundary][index] = (record.digest, record.dtype, *map(str, record.shape))
+            shape = map(str, record.shape)
+            shown[boundary][index] = (record.digest, record.algorithm, record.dtype, *shape)
     return shown, examples
 
 

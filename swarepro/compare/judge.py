@@ -13,6 +13,7 @@ from swarepro.compare.tensor_diff import DiffAccumulator
 from swarepro.compare.types import TensorDiff, Tolerance, Verdict
 
 NOT_STORED = "digests differ, and a tolerance cannot judge digests: run with --store tensor"
+OTHER_DIGESTS = "digests of two kinds say nothing about each other: run with --store tensor"
 ROWS_NOT_STORED = "rows can only be joined from stored tensors: run with --store tensor"
 
 
@@ -54,8 +55,17 @@ class Judge:
         """Judge one pair of whole tensors; None when it is identical. Opens none when bitwise."""
         same_type = baseline.dtype == target.dtype
         same_shape = baseline.shape == target.shape
-        if same_type and same_shape and baseline.digest == target.digest:
-            return None
+        if same_type and same_shape:
+            equal = self._same_bytes(baseline, target)
+            if equal:
+                return None
+            if equal is None:
+                return Judged(
+                    baseline=baseline,
+                    target=target,
+                    verdict=Verdict.INCOMPARABLE,
+                    reason=OTHER_DIGESTS,
+                )
         reason = None
         if not same_shape:
             reason = f"shape {list(baseline.shape)} against {list(target.shape)}"
@@ -76,6 +86,19 @@ class Judge:
             target=target,
             verdict=Verdict.DIVERGED if numbers.num_mismatched else Verdict.WITHIN_TOLERANCE,
             numbers=numbers,
+        )
+
+    def _same_bytes(self, baseline: TensorRecord, target: TensorRecord) -> bool | None:
+        """Return whether the bytes are equal; None where digests of two kinds cannot tell."""
+        if baseline.algorithm == target.algorithm:
+            return baseline.digest == target.digest
+        if not self.can_open(baseline, target):
+            return None
+        self.tensors_opened += 2
+        self._baseline.check(baseline)
+        self._target.check(target)
+        return self._baseline.digest(baseline, "xxh3_128") == self._target.digest(
+            target, "xxh3_128"
         )
 
     def can_open(self, baseline: TensorRecord, target: TensorRecord) -> bool:
@@ -206,6 +229,7 @@ def _is_whole_and_equal(part: Overlap) -> bool:
     baseline, target = part.baseline, part.target
     return (
         part.num_rows == baseline.shape[0] == target.shape[0]
+        and baseline.algorithm == target.algorithm
         and baseline.digest == target.digest
         and baseline.dtype == target.dtype
         and baseline.shape == target.shape

@@ -83,7 +83,7 @@ def _run_arm(
         )
         prepared = prepare(case, options, progress=progress)
         manifest = run_to_bundle(
-            prepared, folder, schedule=options.schedule, on_step=lambda step: None
+            prepared, folder, schedule=prepared.schedule, on_step=lambda step: None
         )
     except SessionError as error:
         return ArmResult(determinism=None, violations=(), error=type(error).__name__)

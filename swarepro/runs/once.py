@@ -172,6 +172,7 @@ def _backend(prepared: Prepared, schedule: str) -> BackendEntry:
         schedule=schedule,
         num_threads=torch.get_num_threads(),
         routes={str(code): name for name, code in ROUTE_CODES.items()},
+        launches=prepared.launches,
     )
 
 

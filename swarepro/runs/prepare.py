@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from swarepro.backend import choose_backend, physical_memory, torch_dtype
+from swarepro.backend import choose_device, physical_memory, torch_dtype
 from swarepro.build import Model, estimate_bytes, load_model
 from swarepro.bundle.schema import CaptureEntry
 from swarepro.case import CaseSpec
@@ -14,8 +14,9 @@ from swarepro.options import CaptureOptions, Progress, RunOptions, no_progress
 from swarepro.plan import Phase, RunPlan, make_plan, plan_stages, resolve_prompt
 from swarepro.points import Level
 from swarepro.runtime.groups import stage_groups
-from swarepro.runtime.routes import resolve_route
-from swarepro.runtime.schedule import parse_schedule
+from swarepro.runtime.routes import backend_for, resolve_route
+from swarepro.runtime.routes.launches import Launches, describe_launches
+from swarepro.runtime.schedule import resolve_schedule
 
 _MOST_OF_MEMORY = 0.6
 RECORD_BYTES = 450
@@ -33,6 +34,8 @@ class Prepared:
         capture: what is captured.
         options: how it runs; the route is resolved.
         route: the attention implementation.
+        schedule: of a single run; repeats have schedules of their own.
+        launches: of the route's kernels.
         estimated_bytes: of one bundle.
     """
 
@@ -42,6 +45,8 @@ class Prepared:
     capture: CaptureEntry
     options: RunOptions
     route: str
+    schedule: str
+    launches: Launches
     estimated_bytes: int
 
 
@@ -61,9 +66,11 @@ def prepare(
     """
     for fault in (*options.faults, *((case.fault,) if case.fault is not None else ())):
         FAULTS.get(fault)
-    parse_schedule(options.schedule)
-    route = resolve_route(options.route)
-    backend = choose_backend(options.device)
+    device = choose_device(options.device)
+    route = resolve_route(options.route, device=device)
+    backend = backend_for(route, device)
+    schedule = resolve_schedule(options.schedule, triton=backend.triton)
+    backend.activate()
     checkpoint = open_checkpoint(case.model)
     plan = plan_case(case, checkpoint, progress=progress)
     if plan.stages[0].layer_start > 0 and options.recv is None:
@@ -72,6 +79,7 @@ def prepare(
             " that it receives",
             hint="give a bundle that stores them with --recv BUNDLE",
         )
+    launches = describe_launches(checkpoint.config, dtype=case.dtype, backend=backend)
     check_memory(plan, checkpoint.config, dtype=case.dtype, on_cpu=backend.device == "cpu")
     capture = capture_entry(options.capture)
     itemsize = torch_dtype(case.dtype).itemsize
@@ -94,6 +102,8 @@ def prepare(
         capture=capture,
         options=options,
         route=route,
+        schedule=schedule,
+        launches=launches,
         estimated_bytes=estimate,
     )
 

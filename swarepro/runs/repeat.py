@@ -16,7 +16,7 @@ from swarepro.compare.determinism import classify
 from swarepro.errors import BackendError, BundleError, UsageError
 from swarepro.options import Progress, RunOptions, no_progress
 from swarepro.runs.once import ownership_entries, run_in_memory, run_to_bundle
-from swarepro.runs.prepare import prepare
+from swarepro.runs.prepare import Prepared, prepare
 from swarepro.runs.results import RepeatResult
 
 
@@ -94,9 +94,9 @@ def _folders(root: Path, case: CaseSpec, repeats: int) -> list[Path]:
     return [root / f"{case.name}-repeat-{index:03d}" for index in range(repeats)]
 
 
-def _schedule(repeat: int) -> str:
-    """Return the schedule of a repeat: each one gets another legal order."""
-    return f"seeded:{repeat}"
+def _schedule(prepared: Prepared, repeat: int) -> str:
+    """Return the schedule of a repeat: each one gets another legal order, or the hardware's."""
+    return "hardware" if prepared.schedule == "hardware" else f"seeded:{repeat}"
 
 
 def _in_memory(
@@ -107,7 +107,7 @@ def _in_memory(
     for index in range(repeats):
         progress(f"repeating {case.name}", index, repeats)
         records, outcome = run_in_memory(
-            prepared, schedule=_schedule(index), on_step=lambda step: None
+            prepared, schedule=_schedule(prepared, index), on_step=lambda step: None
         )
         owners = ownership_entries(outcome.ownership, session=len(prepared.plan.prompts) - 1)
         runs.append(Repeat(records, _flat(outcome.tokens), owners))
@@ -134,7 +134,7 @@ def _to_bundles(
         ) as pool:
             for index, folder in enumerate(folders):
                 progress(f"repeating {case.name}", index, len(folders))
-                work = (case, options, folder, _schedule(index), len(folders))
+                work = (case, options, folder, index, len(folders))
                 try:
                     pool.submit(_one_in_a_process, *work).result()
                 except BrokenProcessPool:
@@ -147,7 +147,9 @@ def _to_bundles(
         prepared = prepare(case, options, copies=len(folders), progress=progress)
         for index, folder in enumerate(folders):
             progress(f"repeating {case.name}", index, len(folders))
-            run_to_bundle(prepared, folder, schedule=_schedule(index), on_step=lambda step: None)
+            run_to_bundle(
+                prepared, folder, schedule=_schedule(prepared, index), on_step=lambda step: None
+            )
             made.append(folder)
     progress(f"repeating {case.name}", len(folders), len(folders))
     bundles = [open_bundle(folder) for folder in folders]
@@ -158,9 +160,10 @@ def _to_bundles(
 
 
 def _one_in_a_process(
-    case: CaseSpec, options: RunOptions, folder: Path, schedule: str, copies: int
+    case: CaseSpec, options: RunOptions, folder: Path, index: int, copies: int
 ) -> None:
     prepared = prepare(case, options, copies=copies, progress=no_progress)
+    schedule = _schedule(prepared, index)
     run_to_bundle(prepared, folder, schedule=schedule, on_step=lambda step: None)
 
 

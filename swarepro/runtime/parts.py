@@ -56,10 +56,13 @@ class StoreContext:
 
 
 class Schedule(Protocol):
-    """The order in which the concurrent program instances of a store take effect."""
+    """The order in which the concurrent program instances of a launch take effect."""
 
-    def order(self, num_programs: int, context: StoreContext) -> torch.Tensor | None:
-        """Return a permutation ``[num_programs]`` int64 of the instance ids; None = 0, 1, 2, ..."""
+    def order(self, num_programs: int, *key: int) -> torch.Tensor | None:
+        """Return a permutation ``[num_programs]`` int64 of the instance ids; None = 0, 1, 2, ...
+
+        ``key`` says which launch it is: the same key gives the same permutation.
+        """
         ...
 
 
@@ -127,9 +130,15 @@ class Ops(Protocol):
     """The row-wise operations of a layer, each as in `swarepro_kernels.reference`."""
 
     def rms_norm(
-        self, x: torch.Tensor, weight: torch.Tensor | None, *, eps: float, adds_one: bool
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor | None,
+        *,
+        eps: float,
+        adds_one: bool,
+        residual: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Normalise the last dimension."""
+        """Normalise the last dimension; with ``residual``, x's shape, return its sum with that."""
         ...
 
     def rope(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Legal orders of a store's concurrent program instances.
+"""Legal orders of the concurrent program instances of a launch.
 
 On a GPU the hardware chooses among them; on a CPU one is chosen here, so that a store which
 depends on the order shows it. A correct store gives the same bytes under every one.
@@ -10,37 +10,63 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from swarepro.backend import TritonMode
 from swarepro.errors import UsageError
-from swarepro.runtime.parts import Schedule, StoreContext
+from swarepro.runtime.parts import Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramOrder:
-    """0, 1, 2, ...: row by row, head by head, K before V."""
+class NaturalOrder:
+    """No order of its own: 0, 1, 2, ... one after another, or what the hardware makes of it.
 
-    def order(self, num_programs: int, context: StoreContext) -> torch.Tensor | None:
-        """Return None: the natural order."""
+    For a store: row by row, head by head, K before V.
+    """
+
+    def order(self, num_programs: int, *key: int) -> torch.Tensor | None:
+        """Return None."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class SeededOrder:
-    """A permutation drawn from a seed, the session, the step and the layer."""
+    """A permutation drawn from a seed and the launch's key."""
 
     seed: int
 
-    def order(self, num_programs: int, context: StoreContext) -> torch.Tensor | None:
+    def order(self, num_programs: int, *key: int) -> torch.Tensor | None:
         """Return the permutation; the same arguments give the same one on every machine."""
-        entropy = (self.seed, context.session, context.step, context.layer)
+        entropy = (self.seed, *key)
         bits = np.random.Philox(np.random.SeedSequence(entropy)).random_raw(num_programs)
         return torch.from_numpy(np.argsort(bits, kind="stable"))
 
 
+def resolve_schedule(text: str, *, triton: TritonMode) -> str:
+    """Return the schedule that ``text`` means where kernels run as ``triton`` says.
+
+    ``auto`` is ``hardware`` for compiled kernels, else ``program``.
+
+    Raises:
+        UsageError: no such schedule, or one that cannot be had there.
+    """
+    if text == "auto":
+        return "hardware" if triton == "compiled" else "program"
+    parse_schedule(text)
+    if (text == "hardware") != (triton == "compiled") and text in ("hardware", "program"):
+        raise UsageError(
+            f"schedule {text!r} cannot be had where kernels are "
+            + ("compiled" if triton == "compiled" else "not compiled"),
+            hint="use hardware or seeded:N" if triton == "compiled" else "use program or seeded:N",
+        )
+    return text
+
+
 def parse_schedule(text: str) -> Schedule:
-    """Return the schedule called ``program`` or ``seeded:N``; raise UsageError for another."""
-    if text == "program":
-        return ProgramOrder()
+    """Return the schedule ``program``, ``hardware`` or ``seeded:N``; UsageError for another."""
+    if text in ("program", "hardware"):
+        return NaturalOrder()
     match = re.fullmatch(r"seeded:(\d{1,18})", text)
     if match is None:
-        raise UsageError(f"unknown schedule {text!r}", hint="known: program, seeded:N")
+        raise UsageError(
+            f"unknown schedule {text!r}", hint="known: auto, program, hardware, seeded:N"
+        )
     return SeededOrder(int(match.group(1)))

@@ -1,6 +1,6 @@
 """Attention routes and the operations that go with them. The only place that calls kernels."""
 
-from swarepro.runtime.routes.eager import EagerAttention, EagerOps, EagerStore
-from swarepro.runtime.routes.table import ROUTE_CODES, resolve_route
+from swarepro.runtime.routes.build import RouteParts, build_route
+from swarepro.runtime.routes.table import ROUTE_CODES, ROUTES, backend_for, resolve_route
 
-__all__ = ["ROUTE_CODES", "EagerAttention", "EagerOps", "EagerStore", "resolve_route"]
+__all__ = ["ROUTES", "ROUTE_CODES", "RouteParts", "backend_for", "build_route", "resolve_route"]

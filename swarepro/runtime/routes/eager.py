@@ -2,10 +2,11 @@
 
 import torch
 
-import swarepro_kernels as kernels
 from swarepro.plan import Phase
 from swarepro.runtime.parts import AttentionCall, Schedule, StoreContext
+from swarepro.runtime.routes.orders import store_order
 from swarepro.runtime.routes.table import ROUTE_CODES
+from swarepro_kernels import reference as kernels
 
 
 class EagerAttention:
@@ -56,20 +57,30 @@ class EagerStore:
         context: StoreContext,
     ) -> None:
         """Write the rows in the schedule's order."""
-        order = self._schedule.order(k.shape[0] * k.shape[1] * 2, context)
-        if order is not None:
-            order = order.to(k.device)
-        kernels.store_kv(k, v, k_cache, v_cache, slots, order=order)
+        kernels.store_kv(
+            k,
+            v,
+            k_cache,
+            v_cache,
+            slots,
+            order=store_order(self._schedule, context),
+        )
 
 
 class EagerOps:
     """Row-wise operations."""
 
     def rms_norm(
-        self, x: torch.Tensor, weight: torch.Tensor | None, *, eps: float, adds_one: bool
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor | None,
+        *,
+        eps: float,
+        adds_one: bool,
+        residual: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Normalise the last dimension."""
-        return kernels.rms_norm(x, weight, eps=eps, adds_one=adds_one)
+        """Normalise the last dimension; add ``residual`` where it is given."""
+        return kernels.rms_norm(x, weight, eps=eps, adds_one=adds_one, residual=residual)
 
     def rope(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Rotate ``x [T, H, D]``."""

@@ -1,31 +1,46 @@
-"""Which routes there are, and which one ``auto`` means."""
+"""Which routes there are, what ``auto`` means, and which Triton mode a route needs."""
 
+from swarepro.backend import Backend, TritonMode
 from swarepro.errors import BackendError
 from swarepro.registry import did_you_mean
 
-ROUTE_CODES = {"eager-prefill": 1, "eager-decode": 2}
+ROUTES = ("eager", "triton-split", "triton-paged")
+ROUTE_CODES = {
+    "eager-prefill": 1,
+    "eager-decode": 2,
+    "triton-split-prefill": 3,
+    "triton-split-decode": 4,
+    "triton-paged": 5,
+}
 """Codes of the ``route`` point: which implementation a layer took."""
 
-_ROUTES = ("eager",)
-_PLANNED = ("triton-split", "triton-paged")
 
+def resolve_route(name: str, *, device: str) -> str:
+    """Return the route that ``name`` means on ``device``.
 
-def resolve_route(name: str) -> str:
-    """Return the route that ``name`` means. An explicit request is met or refused, never replaced.
+    ``auto`` is eager on the CPU and triton-split on CUDA. An explicit request is met or refused,
+    never replaced.
 
     Raises:
-        BackendError: no such route, or one that this version does not have.
+        BackendError: no such route.
     """
     if name == "auto":
-        return "eager"
-    if name in _ROUTES:
+        return "triton-split" if device.startswith("cuda") else "eager"
+    if name in ROUTES:
         return name
-    if name in _PLANNED:
-        raise BackendError(
-            f"route {name!r} is not in this version: its Triton kernels are not written yet",
-            hint="use --route eager",
-        )
     raise BackendError(
         f"unknown route {name!r}",
-        hint=did_you_mean(name, _ROUTES) or f"known: auto, {', '.join(_ROUTES)}",
+        hint=did_you_mean(name, ROUTES) or f"known: auto, {', '.join(ROUTES)}",
     )
+
+
+def triton_mode(route: str, *, device: str) -> TritonMode:
+    """Return how kernels of ``route`` run on ``device``: not at all, compiled, or interpreted."""
+    if route == "eager":
+        return "off"
+    return "compiled" if device.startswith("cuda") else "interpret"
+
+
+def backend_for(route: str, device: str) -> Backend:
+    """Return the backend that a resolved ``route`` needs on a chosen ``device``."""
+    return Backend(device=device, triton=triton_mode(route, device=device))

@@ -98,6 +98,7 @@ def test_digests_alone_keep_no_bytes():
     recorder = Recorder(entry(store="digest"), sink)
     recorder.begin_step(0, 0)
     recorder.tap(0, is_last=True)(points.O_PROJ, torch.ones(2, 3), 0, row_start=0)
+    recorder.end_step()
     assert sink.data == [None]
 
 

@@ -77,7 +77,6 @@ REFUSED = [
     (changed(model="synthetic:nothing"), RunOptions(), CheckpointError, "nothing"),
     (CASE, RunOptions(faults=("skip-swa-alocation",)), UsageError, "no such fault"),
     (CASE, RunOptions(schedule="random"), UsageError, "unknown schedule"),
-    (CASE, RunOptions(route="triton-split"), BackendError, "not in this version"),
     (CASE, RunOptions(route="egaer"), BackendError, "unknown route"),
     (CASE, RunOptions(device="tpu"), BackendError, "unknown device"),
     (CASE, RunOptions(device="cpu:5"), BackendError, "unknown device"),

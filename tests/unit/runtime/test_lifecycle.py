@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarepro.backend import choose_backend
+from swarepro.backend import Backend
 from swarepro.build import execute, load_model
 from swarepro.bundle.schema import CaptureEntry
 from swarepro.capture import MemorySink
@@ -45,7 +45,7 @@ def run(sessions, *, stages=None, faults=(), on_step=lambda step: None):
 
 
 def run_plan(plan, *, faults=(), on_step=lambda step: None):
-    model = load_model(CHECKPOINT, plan, dtype="fp32", backend=choose_backend("cpu"))
+    model = load_model(CHECKPOINT, plan, dtype="fp32", backend=Backend(device="cpu", triton="off"))
     return execute(
         plan,
         model,

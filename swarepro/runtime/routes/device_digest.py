@@ -1,0 +1,39 @@
+"""Digests on a GPU: a kernel for each tensor; 16 bytes of it go to the host after the step."""
+
+from collections.abc import Sequence
+
+import torch
+
+import swarepro_kernels as kernels
+from swarepro.capture import DigestAlgorithm
+
+_ROWS = 1024
+
+
+class DeviceDigester:
+    """``swd_128`` of tensors on ``device``; a `swarepro.capture.Digester`.
+
+    Index tables on the CPU are moved to the device first, so that one run has one kind of digest.
+    """
+
+    algorithm: DigestAlgorithm = "swd_128"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._tables: list[torch.Tensor] = []
+        self._num_pending = 0
+
+    def submit(self, tensor: torch.Tensor) -> None:
+        """Launch the digest of ``tensor``; stream order makes it see the tensor as it is now."""
+        row = self._num_pending % _ROWS
+        if row == 0:
+            self._tables.append(torch.empty(_ROWS, 2, dtype=torch.int64, device=self._device))
+        kernels.digest(tensor.to(self._device), out=self._tables[-1][row])
+        self._num_pending += 1
+
+    def collect(self) -> Sequence[str]:
+        """Wait for the device and return the digests since the last call."""
+        words = [row for table in self._tables for row in table.cpu().tolist()]
+        found = words[: self._num_pending]
+        self._tables, self._num_pending = [], 0
+        return ["".join(f"{word & (1 << 64) - 1:016x}" for word in row) for row in found]
