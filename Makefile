@@ -12,7 +12,7 @@ DEMO := $(VENV)/.installed-demo
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help dev lint types format test test-fast test-slow test-gpu lowest cases smoke wheel-check bench real demo all clean
+.PHONY: help dev lint types format test test-fast test-slow test-gpu lowest cases smoke wheel-check bench gpu-check real demo all clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ cases: $(DEV) ## run every shipped case and judge it by its own [expect]
 
 bench: $(DEV) ## speed and memory as ratios measured in one run; nothing is judged
 	$(BIN)/python -m bench
+
+gpu-check: $(DEV) ## on a machine with a GPU, 4 minutes at most: kernel tests, the defect, speed
+	$(BIN)/python -m bench.gpu --json gpu-check.json
 
 lowest: ## the fast tests on the lower bounds of pyproject.toml, in .venv-lowest
 	$(MAKE) test-fast VENV=.venv-lowest CONSTRAINTS=.venv-lowest/lowest.txt
