@@ -127,7 +127,20 @@ def run_case(
         schedule=prepared.schedule,
         on_step=lambda step: progress(f"running {case.name}", step.index + 1, total),
     )
-    return RunResult(bundle=directory, manifest=manifest)
+    return RunResult(bundle=directory, manifest=manifest, texts=_texts(case, manifest.tokens))
+
+
+def _texts(case: CaseSpec, tokens: tuple[tuple[int, ...], ...]) -> tuple[str | None, ...]:
+    """Decode what the sessions with a text prompt generated."""
+    if all(session.prompt.text is None for session in case.sessions):
+        return (None,) * len(tokens)
+    from swarepro.checkpoint import open_checkpoint
+
+    tokenizer = open_checkpoint(case.model).tokenizer()
+    return tuple(
+        None if session.prompt.text is None else tokenizer.decode(ids)
+        for session, ids in zip(case.sessions, tokens, strict=True)
+    )
 
 
 def _default_run_id(case: CaseSpec, options: RunOptions) -> str:

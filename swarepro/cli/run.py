@@ -100,7 +100,11 @@ def run(
     size_bytes = sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
     emit(
         as_json=as_json,
-        document=lambda: run_document(manifest, bundle=bundle, size_bytes=size_bytes),
-        report=lambda: run_report(manifest, bundle=bundle, size_bytes=size_bytes),
+        document=lambda: run_document(
+            manifest, bundle=bundle, size_bytes=size_bytes, texts=result.texts
+        ),
+        report=lambda: run_report(
+            manifest, bundle=bundle, size_bytes=size_bytes, texts=result.texts
+        ),
     )
     return ExitCode.FINDING if result.violations else ExitCode.NOTHING_FOUND

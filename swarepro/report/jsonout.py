@@ -50,13 +50,16 @@ def finite(value: Any) -> Any:
     return value
 
 
-def run_document(manifest: Manifest, *, bundle: Path, size_bytes: int) -> Document:
-    """Return what `swarepro run --json` prints."""
+def run_document(
+    manifest: Manifest, *, bundle: Path, size_bytes: int, texts: Sequence[str | None] = ()
+) -> Document:
+    """Return what `swarepro run --json` prints; ``texts`` are the tokens as text, by session."""
     data = msgspec.to_builtins(manifest)
     return {
         "bundle": str(bundle),
         "run_id": manifest.run_id,
         "tokens": data["tokens"],
+        "texts": list(texts),
         "steps": data["steps"],
         "points": manifest.num_records,
         "size_bytes": size_bytes,

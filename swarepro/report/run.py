@@ -9,14 +9,18 @@ from swarepro.report.model import Grid, Report, Tone, shortened
 from swarepro.report.words import MISSING, count, listed, literal, ranges, size
 
 
-def run_report(manifest: Manifest, *, bundle: Path, size_bytes: int) -> Report:
+def run_report(
+    manifest: Manifest, *, bundle: Path, size_bytes: int, texts: Sequence[str | None] = ()
+) -> Report:
     """Report a finished run.
 
     Args:
         manifest: of its bundle.
         bundle: the folder.
         size_bytes: of all its files.
+        texts: the generated tokens as text, by session, where the prompt was text.
     """
+    said = [f"Text: {literal(text)}" for text in texts if text is not None]
     problems = violations(manifest)
     ran = (
         f"Ran {literal(manifest.case.get('name', manifest.run_id))}:"
@@ -28,7 +32,7 @@ def run_report(manifest: Manifest, *, bundle: Path, size_bytes: int) -> Report:
         headline=f"{owned} {ran}" if problems else f"{ran} {owned}",
         tone=Tone.BAD if problems else Tone.GOOD,
         grids=(steps_grid(manifest), *ownership_grids(manifest)),
-        lines=(facts_line(manifest), *tokens_lines(manifest)),
+        lines=(facts_line(manifest), *tokens_lines(manifest), *said),
         commands=(f"bundle: {literal(bundle)}",),
     )
 

@@ -11,10 +11,17 @@ from swarepro.compare.types import Determinism
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """One finished run."""
+    """One finished run.
+
+    Attributes:
+        bundle: its folder.
+        manifest: as it was written.
+        texts: the generated tokens as text, by session; None where the prompt was no text.
+    """
 
     bundle: Path
     manifest: Manifest
+    texts: tuple[str | None, ...]
 
     @property
     def violations(self) -> int:

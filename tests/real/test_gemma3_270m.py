@@ -102,6 +102,15 @@ def test_greedy_continuation_of_a_text_is_transformers(tmp_path):
     assert bundle.manifest.tokens[0] == expected
 
 
+def test_a_run_says_its_text(tmp_path):
+    session = SessionSpec(prompt=PromptSpec(text="The capital of France is"), decode=3)
+    case = CaseSpec(name="text", model=MODEL, sessions=(session,))
+    result = api.run_case(case, out=tmp_path, options=OPTIONS)
+    (text,) = result.texts
+    assert text == open_checkpoint(MODEL).tokenizer().decode(result.manifest.tokens[0])
+    assert text.strip()
+
+
 def test_the_tokenizer_is_the_files(tmp_path):
     path = packaged_gguf()
     theirs = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)

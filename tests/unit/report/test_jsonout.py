@@ -27,7 +27,7 @@ DETERMINISM = (
     "verdict repeats points varying earliest_varying first_value_varying outputs_vary deviating"
     " modal_repeat rate_upper_bound tokens distinct ownership kept"
 )
-RUN = "bundle run_id tokens steps points size_bytes ownership"
+RUN = "bundle run_id tokens texts steps points size_bytes ownership"
 STAGE = "stage capacity free live positions owners violations"
 
 

@@ -77,3 +77,10 @@ def test_inspect_counts_what_is_there() -> None:
 def test_inspect_of_a_bad_run_is_marked() -> None:
     bad = manifest(ownership=(ownership(VIOLATION),))
     assert inspect_report(bad, [], bundle=Path("r"), verified=0).tone is Tone.BAD
+
+
+def test_a_text_prompt_is_answered_in_text() -> None:
+    report = run_report(manifest(), bundle=Path("b"), size_bytes=1, texts=("a [/x]\nb", None))
+    assert [line for line in report.lines if line.startswith("Text")] == ["Text: a [/x]\\nb"]
+    plain = run_report(manifest(), bundle=Path("b"), size_bytes=1)
+    assert not any(line.startswith("Text") for line in plain.lines)
