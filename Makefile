@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check $(PIP_ARGS)
 PYTEST := $(BIN)/python -m pytest
+# Tiny tensors gain nothing from threads, which only wait for each other on a busy machine.
+TINY := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 DEV := $(VENV)/.installed-dev
 DEMO := $(VENV)/.installed-demo
 
@@ -40,10 +42,10 @@ format: $(DEV) ## rewrite the source in the project's format
 	$(BIN)/ruff format .
 
 test-fast: $(DEV) ## unit, kernel, case and CLI tests
-	$(PYTEST) -m "not slow and not gpu and not real and not packaging"
+	$(TINY) $(PYTEST) -m "not slow and not gpu and not real and not packaging"
 
 test-slow: $(DEV) ## the tests marked slow
-	$(PYTEST) -m "slow and not gpu and not real and not packaging"
+	$(TINY) $(PYTEST) -m "slow and not gpu and not real and not packaging"
 
 test-gpu: $(DEV) ## the tests that need a CUDA device
 	$(PYTEST) -m gpu
