@@ -150,6 +150,8 @@ def test_an_interrupted_run_leaves_nothing_and_a_killed_one_is_refused(tmp_path,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
         text=True,
+        # A suite that was started in the background ignores SIGINT, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         assert process.stdout.readline() == "ready\n"
         os.kill(process.pid, number)
