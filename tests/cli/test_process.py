@@ -1,5 +1,6 @@
 """What only a real process shows: exit codes, pipes, signals, and what is imported."""
 
+import json
 import os
 import signal
 import subprocess
@@ -129,3 +130,17 @@ def test_a_reader_of_help_that_left_is_no_finding(args: str) -> None:
         ["bash", "-c", command], env=ENVIRONMENT, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("route", ["triton-split", "triton-paged"])
+def test_a_triton_route_chooses_the_interpreter_by_itself(tmp_path: Path, route: str) -> None:
+    """In a process whose environment says nothing about Triton's mode."""
+    environment = {k: v for k, v in ENVIRONMENT.items() if k != "TRITON_INTERPRET"}
+    command = [*PROGRAM, "run", "--model", "synthetic:gemma4-tiny?layers=2", "--tokens", "1,2,3"]
+    command += ["--route", route, "--out", str(tmp_path), "--run-id", "a", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    assert manifest["backend"]["triton"] == "interpret"
+    assert manifest["backend"]["route"] == route
+    assert set(manifest["backend"]["launches"]) >= {"store_kv", "paged_prefill", "paged_decode"}

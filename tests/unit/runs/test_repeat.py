@@ -1,5 +1,7 @@
 """Repeats: in one process, in fresh ones, and the bundles that are kept."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from swarepro import api
@@ -145,3 +147,18 @@ def test_capture_off_compares_the_outputs_alone():
     assert [(b.step, b.name) for b in result.points] == [(0, "logits"), (1, "logits")]
     assert result.earliest_varying.name == "logits"
     assert result.outputs_vary == (1,)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"), [("program", "seeded:3"), ("hardware", "hardware")]
+)
+def test_the_hardware_orders_compiled_repeats(schedule, expected):
+    from swarepro.runs.repeat import _schedule
+
+    assert _schedule(SimpleNamespace(schedule=schedule), 3) == expected
+
+
+def test_repeats_record_their_schedules(tmp_path):
+    kept = api.repeat_case(CASE, repeats=3, options=UNPATCHED, keep=tmp_path).kept
+    found = [open_bundle(path).manifest.backend.schedule for path in kept]
+    assert found == [f"seeded:{int(path.name[-3:])}" for path in kept]
