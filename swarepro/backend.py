@@ -6,6 +6,7 @@ The only module that reads or writes the environment.
 import os
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -38,21 +39,30 @@ class Backend:
         ``triton.jit`` reads ``TRITON_INTERPRET`` when it decorates: one process has one mode.
 
         Raises:
-            BackendError: kernels were loaded in the other mode already.
+            BackendError: Triton is not installed, or was loaded in the other mode already.
         """
         if self.triton == "off":
             return
+        if find_spec("triton") is None:
+            raise BackendError(
+                "this route needs Triton, which is not installed",
+                hint="install triton (Linux), or use --route eager",
+            )
         wanted = self.triton == "interpret"
+        interprets = os.environ.get(_INTERPRET, "").lower() in ("1", "true", "yes", "on", "y")
+        if interprets and not wanted and "triton" not in sys.modules:
+            raise BackendError(
+                f"{_INTERPRET} is set, and compiled kernels were asked for",
+                hint=f"unset {_INTERPRET}, or use --device cpu",
+            )
         loaded = any(name in sys.modules for name in ("triton", "swarepro_kernels.launch"))
-        if loaded and (os.environ.get(_INTERPRET) == "1") != wanted:
+        if loaded and interprets != wanted:
             raise BackendError(
                 f"this process has loaded Triton for the other mode; {self.triton!r} was asked for",
                 hint="run the two routes in processes of their own",
             )
         if wanted:
             os.environ[_INTERPRET] = "1"
-        else:
-            os.environ.pop(_INTERPRET, None)
 
 
 def choose_device(device: str) -> str:

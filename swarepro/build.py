@@ -102,14 +102,14 @@ def execute(
         capture: what is captured.
         sink: takes the records.
         faults: names, wrapped in this order.
-        schedule: ``program`` or ``seeded:N``.
+        schedule: resolved: ``program``, ``seeded:N`` or ``hardware``.
         route: resolved name of the attention implementation.
         source: of hidden states, for a chain that does not begin at layer 0.
         on_step: called with each finished step.
 
     Raises:
         UsageError: no such fault or schedule.
-        BackendError: the process runs kernels in another mode, or no configuration fits.
+        BackendError: the process runs kernels in another mode.
         SessionError: what the lifecycle refuses.
     """
     chosen = tuple(FAULTS.get(name) for name in faults)

@@ -109,6 +109,39 @@ def score_scales(scale: float, softcap: float | None) -> tuple[float, float]:
     return softcap * math.log2(math.e), scale / softcap
 
 
+def check_rows(
+    key_values: tuple[torch.Tensor, torch.Tensor],
+    caches: tuple[torch.Tensor, torch.Tensor],
+    indices: dict[str, torch.Tensor],
+    *,
+    num_rows: int | None = None,
+) -> None:
+    """Check that K and V go together and that index tables are what kernels read unchecked.
+
+    Args:
+        key_values: the step's own K and V, of ``num_rows`` rows where that is given.
+        caches: of the pool.
+        indices: by name; one dimension, int32 or int64, on the caches' device.
+        num_rows: of the queries.
+
+    Raises:
+        ValueError: one of them is not as stated.
+    """
+    for pair in (key_values, caches):
+        if pair[0].shape != pair[1].shape:
+            found = [tuple(tensor.shape) for tensor in pair]
+            raise ValueError(f"K and V of one shape are needed, not {found[0]} and {found[1]}")
+    if num_rows is not None and key_values[0].shape[0] != num_rows:
+        raise ValueError(f"{num_rows} queries need as many keys, not {key_values[0].shape[0]}")
+    for name, index in indices.items():
+        is_integer = index.dtype in (torch.int32, torch.int64)
+        if index.dim() != 1 or not is_integer or index.device != caches[0].device:
+            raise ValueError(
+                f"{name}: one dimension of integers on {caches[0].device} is needed, not"
+                f" {tuple(index.shape)} {index.dtype} on {index.device}"
+            )
+
+
 def check_heads(q: torch.Tensor, *key_values: torch.Tensor) -> None:
     """Check that ``[*, H, D]`` queries and ``[*, K, D]`` keys and values go together.
 

@@ -12,6 +12,7 @@ import triton.language as tl
 from swarepro_kernels.attention_tile import (
     attend_tile,
     check_heads,
+    check_rows,
     dot_operand,
     load_rows,
     score_scales,
@@ -168,10 +169,12 @@ def paged_attention(
         ValueError: head_dim or dtype has no launch configuration, or the shapes do not agree.
     """
     check_heads(q, k_cache, v_cache)
+    indices = {"slots": slots, "query_indptr": query_indptr, "kv_indptr": kv_indptr}
+    check_rows((k_cache, v_cache), (k_cache, v_cache), indices)
     num_tokens, num_heads, head_dim = q.shape
     num_kv_heads = k_cache.shape[1]
     num_requests = query_indptr.shape[0] - 1
-    if kv_indptr.shape != query_indptr.shape:
+    if kv_indptr.shape != query_indptr.shape or num_requests < 1:
         raise ValueError(
             f"query_indptr has {num_requests + 1} entries, kv_indptr {kv_indptr.shape[0]}"
         )

@@ -14,6 +14,7 @@ import triton.language as tl
 from swarepro_kernels.attention_tile import (
     attend_tile,
     check_heads,
+    check_rows,
     dot_operand,
     load_rows,
     score_scales,
@@ -287,6 +288,8 @@ def paged_decode(
         ValueError: head_dim or dtype has no launch configuration, or the shapes do not agree.
     """
     check_heads(q, k_cache, v_cache)
+    indices = {"slots": slots} if kv_indptr is None else {"slots": slots, "kv_indptr": kv_indptr}
+    check_rows((k_cache, v_cache), (k_cache, v_cache), indices)
     num_requests, num_heads, head_dim = q.shape
     num_kv_heads = k_cache.shape[1]
     if num_requests != (1 if kv_indptr is None else kv_indptr.shape[0] - 1):

@@ -8,6 +8,8 @@ from swarepro_kernels.launch import check_float, launch, tile_for
 from swarepro_kernels.order import ProgramOrder
 from swarepro_kernels.tile import program_id
 
+_FILLS_A_GPU = 1024  # pairs for each further doubling of an instance's share
+
 
 @triton.jit
 def _store_kv_kernel(
@@ -58,6 +60,15 @@ def _store_kv_kernel(
     tl.store(v_cache_ptr + target, value, mask=stores_v)
 
 
+def pairs_of(num_pairs: int, most: int) -> int:
+    """Return how many (row, head) pairs an instance writes, a power of two, from shapes alone.
+
+    A chunk of a prompt gets an instance for each pair; only stores that fill a GPU many times over
+    are grouped, up to ``most``.
+    """
+    return max(1, min(most, 1 << max(0, num_pairs // _FILLS_A_GPU).bit_length() >> 1))
+
+
 def store_kv(
     k: torch.Tensor,
     v: torch.Tensor,
@@ -71,8 +82,9 @@ def store_kv(
 
     Under an order one program instance writes one head of one row of K or of V, with
     ``id = (row * K + head) * 2 + (0 for K, 1 for V)``, and the order is over ``T * K * 2`` of them.
-    Without one an instance writes several such pieces; compiled instances are concurrent either
-    way, so where slots repeat it is open which of the rows a (slot, head, K or V) holds afterwards.
+    Without one an instance writes K and V of a pair, or of several where there are thousands;
+    compiled instances are concurrent either way, so where slots repeat it is open which of the
+    rows a (slot, head, K or V) holds afterwards.
 
     Args:
         k: ``[T, K, D]``; here and below any strides, except that D is contiguous.
@@ -96,8 +108,8 @@ def store_kv(
     if any(x.stride(2) != 1 for x in (k, v, k_cache, v_cache)):
         raise ValueError("store_kv: the last dimension must be contiguous")
     tile = tile_for("store_kv", head_dim)
-    pairs = tile.rows if order is None else 1
     num_pairs = num_rows * num_heads
+    pairs = pairs_of(num_pairs, tile.rows) if order is None else 1
     launch(
         _store_kv_kernel,
         triton.cdiv(num_pairs, pairs) if order is None else num_pairs * 2,
@@ -113,7 +125,7 @@ def store_kv(
         num_pairs,
         k_cache.shape[0],
         order=order,
-        num_warps=tile.num_warps if order is None else 1,
+        num_warps=max(1, tile.num_warps * pairs // tile.rows),
         NUM_HEADS=num_heads,
         HEAD_DIM=head_dim,
         PAIRS=pairs,

@@ -52,7 +52,10 @@ class Judge:
         self.tensors_opened = 0
 
     def by_step(self, baseline: TensorRecord, target: TensorRecord) -> Judged | None:
-        """Judge one pair of whole tensors; None when it is identical. Opens none when bitwise."""
+        """Judge one pair of whole tensors; None when it is identical.
+
+        Bitwise, it opens none, unless the two digests are of two kinds.
+        """
         same_type = baseline.dtype == target.dtype
         same_shape = baseline.shape == target.shape
         if same_type and same_shape:

@@ -51,11 +51,14 @@ def resolve_schedule(text: str, *, triton: TritonMode) -> str:
     if text == "auto":
         return "hardware" if triton == "compiled" else "program"
     parse_schedule(text)
-    if (text == "hardware") != (triton == "compiled") and text in ("hardware", "program"):
+    if (text == "hardware") != (triton == "compiled"):
+        where, known = (
+            ("compiled", "hardware")
+            if triton == "compiled"
+            else ("not compiled", "program or seeded:N")
+        )
         raise UsageError(
-            f"schedule {text!r} cannot be had where kernels are "
-            + ("compiled" if triton == "compiled" else "not compiled"),
-            hint="use hardware or seeded:N" if triton == "compiled" else "use program or seeded:N",
+            f"schedule {text!r} cannot be had where kernels are {where}", hint=f"use {known}"
         )
     return text
 

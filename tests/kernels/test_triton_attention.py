@@ -58,15 +58,6 @@ SHAPES = [
 SMALL = Shape(5, 70, 4, 2, 32, 31)
 
 
-@pytest.fixture(params=["interpreter", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request):
-    if request.param == "interpreter":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        pytest.skip("there is no CUDA device")
-    return torch.device("cuda")
-
-
 def prefill(case, **more):
     arguments = case.arguments | more
     inputs = (case.q, case.k, case.v, case.k_cache, case.v_cache)
@@ -379,3 +370,18 @@ def test_no_token_is_no_launch(device):
     case = make_case(SMALL, torch.bfloat16, device)
     inputs = (case.q[:0], case.k[:0], case.v[:0], case.k_cache, case.v_cache, case.prefix_slots)
     assert paged_prefill(*inputs, window_left=None, scale=1.0).shape == (0, 4, 32)
+
+
+def test_shapes_that_do_not_agree_are_refused(device):
+    """A kernel reads what it is told to: a wrong row count would be a read outside a tensor."""
+    case = make_case(SMALL, torch.float32, device)
+    arguments = {"window_left": None, "scale": 1.0}
+    rest = (case.k_cache, case.v_cache, case.prefix_slots)
+    with pytest.raises(ValueError, match="5 queries need as many keys, not 3"):
+        paged_prefill(case.q, case.k[:3], case.v[:3], *rest, **arguments)
+    with pytest.raises(ValueError, match="K and V of one shape"):
+        paged_prefill(case.q, case.k, case.v, case.k_cache, case.v_cache[:-1], rest[2], **arguments)
+    with pytest.raises(ValueError, match="prefix_slots: one dimension of integers"):
+        paged_prefill(case.q, case.k, case.v, *rest[:2], rest[2].float(), **arguments)
+    with pytest.raises(ValueError, match="K and V of one shape"):
+        paged_decode(case.q[:1], case.k_cache, case.v_cache[:-1], case.prefix_slots, scale=1.0)

@@ -244,3 +244,13 @@ def test_a_million_one_byte_edits_do_not_collide(x):
         assert lane.unique().numel() == count
         for piece in (lane & 0xFFFF_FFFF, (lane >> 32) & 0xFFFF_FFFF):
             assert 70 < count - piece.unique().numel() < 170
+
+
+def test_the_order_is_asked_for(device):
+    asked = []
+
+    def note(num_programs):
+        asked.append(num_programs)
+
+    digest(torch.ones(3, 5, device=device), order=note)
+    assert asked == [1]

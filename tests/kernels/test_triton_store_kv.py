@@ -3,6 +3,8 @@
 Every comparison is of bits: the kernel only moves them.
 """
 
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -172,3 +174,14 @@ def test_what_does_not_fit_is_an_error(device):
         store_kv(wide, wide, wide, wide, slots)
     with pytest.raises(ValueError, match="an order of 8 programs was wanted"):
         store_kv(k, v, kv[:, 0], kv[:, 1], slots, order=lambda num: torch.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "pairs"), [(1, 1), (128, 1), (1023, 1), (2048, 2), (32768, 32), (10**7, 64)]
+)
+def test_small_stores_have_an_instance_for_each_pair(num_pairs, pairs):
+    """So that on a GPU the rows of a chunk race, as an engine's do."""
+    from importlib import import_module
+
+    import_module("swarepro_kernels.store_kv")
+    assert sys.modules["swarepro_kernels.store_kv"].pairs_of(num_pairs, 64) == pairs

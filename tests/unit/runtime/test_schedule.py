@@ -58,7 +58,7 @@ def test_other_schedules_are_refused(text):
         ("auto", "off", "program"),
         ("auto", "interpret", "program"),
         ("auto", "compiled", "hardware"),
-        ("seeded:3", "compiled", "seeded:3"),
+        ("seeded:3", "interpret", "seeded:3"),
         ("program", "interpret", "program"),
         ("hardware", "compiled", "hardware"),
     ],
@@ -68,7 +68,13 @@ def test_what_auto_means(text, triton, resolved):
 
 
 @pytest.mark.parametrize(
-    ("text", "triton"), [("hardware", "off"), ("hardware", "interpret"), ("program", "compiled")]
+    ("text", "triton"),
+    [
+        ("hardware", "off"),
+        ("hardware", "interpret"),
+        ("program", "compiled"),
+        ("seeded:3", "compiled"),
+    ],
 )
 def test_a_schedule_that_cannot_be_had_is_refused(text, triton):
     with pytest.raises(UsageError, match="cannot be had where kernels are"):
