@@ -6,6 +6,7 @@ which earlier points it is computed from, so that a comparison can tell a source
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from swarepro.errors import SwareproError
 from swarepro.registry import did_you_mean
@@ -207,8 +208,7 @@ def by_name(name: str) -> CapturePoint:
         ) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class ExecKey:
+class ExecKey(NamedTuple):
     """The place of one captured tensor in the total order of a run.
 
     Stages of a chain run one after another inside a step, hence ``stage`` before ``layer``.
