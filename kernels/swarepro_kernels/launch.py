@@ -75,11 +75,6 @@ def launch_tables() -> dict[str, list[dict[str, int]]]:
     return {kernel: [asdict(tile) for tile in tiles] for kernel, tiles in TILES.items()}
 
 
-def is_interpreted() -> bool:
-    """Return whether this process's kernels run in the interpreter."""
-    return bool(INTERPRETED.value)
-
-
 def launch(
     kernel: Any,
     num_programs: int,

@@ -2,9 +2,11 @@
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import structs
 
 from swarepro.bundle.read import open_bundle
 from swarepro.case import CaseSpec, Expect, ExpectDiff, PointRef
@@ -16,8 +18,8 @@ from swarepro.kvcache import VIOLATION_KINDS
 from swarepro.options import Progress, RunOptions, no_progress
 from swarepro.registry import did_you_mean
 from swarepro.runs.once import run_to_bundle
-from swarepro.runs.prepare import prepare
-from swarepro.runs.repeat import repeat_case
+from swarepro.runs.prepare import Prepared, prepare
+from swarepro.runs.repeat import repeat_prepared
 from swarepro.runs.results import CaseResult, CheckResult
 
 Arm = Literal["healthy", "faulty"]
@@ -35,13 +37,14 @@ class ArmResult:
 def judge_case(case: CaseSpec, *, progress: Progress) -> CaseResult:
     """See `swarepro.api.judge_case`."""
     _check_kinds(case)
+    prepared = prepare(case, RunOptions(), progress=progress)
     checks: list[CheckResult] = []
     with tempfile.TemporaryDirectory(prefix="swarepro-") as scratch:
         root = Path(scratch)
-        healthy = _run_arm(case, (), root / "healthy", progress)
+        healthy = _run_arm(prepared, (), root / "healthy", progress)
         checks += _check_arm("healthy", case.expect.healthy, healthy)
         if case.fault is not None and case.expect.faulty is not None:
-            faulty = _run_arm(case, (case.fault,), root / "faulty", progress)
+            faulty = _run_arm(prepared, (case.fault,), root / "faulty", progress)
             checks += _check_arm("faulty", case.expect.faulty, faulty)
             if case.expect.diff is not None:
                 found = compare_bundles(
@@ -69,19 +72,13 @@ def _check_kinds(case: CaseSpec) -> None:
 
 
 def _run_arm(
-    case: CaseSpec, faults: tuple[str, ...], folder: Path, progress: Progress
+    prepared: Prepared, faults: tuple[str, ...], folder: Path, progress: Progress
 ) -> ArmResult:
-    options = RunOptions(faults=faults)
+    """Repeat one arm and write one bundle of it; both arms share the loaded weights."""
+    prepared = replace(prepared, options=replace(prepared.options, faults=faults))
+    digests = replace(prepared, capture=structs.replace(prepared.capture, store="digest"))
     try:
-        repeats = repeat_case(
-            case,
-            repeats=case.repeats,
-            options=options,
-            fresh_process=False,
-            keep=None,
-            progress=progress,
-        )
-        prepared = prepare(case, options, progress=progress)
+        repeats = repeat_prepared(digests, repeats=prepared.case.repeats, progress=progress)
         manifest = run_to_bundle(
             prepared, folder, schedule=prepared.schedule, on_step=lambda step: None
         )

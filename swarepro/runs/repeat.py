@@ -44,8 +44,8 @@ def repeat_case(
         return _repeat_into(keep, case, repeats, options, fresh_process, progress)
     options = replace(options, capture=replace(options.capture, store="digest"))
     if not fresh_process:
-        runs = _in_memory(case, repeats, options, progress)
-        return _result(runs)
+        prepared = prepare(case, options, copies=0, progress=progress)
+        return repeat_prepared(prepared, repeats=repeats, progress=progress)
     with tempfile.TemporaryDirectory(prefix="swarepro-") as scratch:
         folders = _folders(Path(scratch), case, repeats)
         runs = _to_bundles(case, folders, options, fresh_process=True, progress=progress, made=[])
@@ -99,10 +99,9 @@ def _schedule(prepared: Prepared, repeat: int) -> str:
     return "hardware" if prepared.schedule == "hardware" else f"seeded:{repeat}"
 
 
-def _in_memory(
-    case: CaseSpec, repeats: int, options: RunOptions, progress: Progress
-) -> list[Repeat]:
-    prepared = prepare(case, options, copies=0, progress=progress)
+def repeat_prepared(prepared: Prepared, *, repeats: int, progress: Progress) -> RepeatResult:
+    """Repeat in this process, on weights that are loaded; no tensor is kept."""
+    case = prepared.case
     runs = []
     for index in range(repeats):
         progress(f"repeating {case.name}", index, repeats)
@@ -112,7 +111,7 @@ def _in_memory(
         owners = ownership_entries(outcome.ownership, session=len(prepared.plan.prompts) - 1)
         runs.append(Repeat(records, _flat(outcome.tokens), owners))
     progress(f"repeating {case.name}", repeats, repeats)
-    return runs
+    return _result(runs)
 
 
 def _to_bundles(
