@@ -8,13 +8,15 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTEST := $(BIN)/python -m pytest
 # Tiny tensors gain nothing from threads, which only wait for each other on a busy machine.
 TINY := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+JOBS ?= 2
+SIDE_BY_SIDE := -n $(JOBS) --dist loadgroup
 DEV := $(VENV)/.installed-dev
 DEMO := $(VENV)/.installed-demo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help dev lint types format test test-fast test-slow test-gpu lowest cases smoke wheel-check bench gpu-check real demo all clean
+.PHONY: help dev lint types format test test-fast test-slow test-gpu lowest cases detection smoke wheel-check bench gpu-check real real-noise demo all clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -26,7 +28,7 @@ demo: $(DEMO) ## the main job: anchor-a varies unpatched (exit 1, checked) and d
 	@echo 'swarepro determinism anchor-a --repeats 6'
 	@$(BIN)/swarepro determinism anchor-a --repeats 6
 
-test: lint types test-fast test-slow wheel-check real smoke cases ## lint, types, every test, the smoke job, all cases
+test: lint types test-fast test-slow wheel-check real smoke ## lint, types, every test (all cases among them), the smoke job
 
 dev: $(DEV) ## create .venv and install everything that the other targets need
 
@@ -42,16 +44,19 @@ format: $(DEV) ## rewrite the source in the project's format
 	$(BIN)/ruff format .
 
 test-fast: $(DEV) ## unit, kernel, case and CLI tests
-	$(TINY) $(PYTEST) -m "not slow and not gpu and not real and not packaging"
+	$(TINY) $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not gpu and not real and not packaging"
 
 test-slow: $(DEV) ## the tests marked slow
-	$(TINY) $(PYTEST) -m "slow and not gpu and not real and not packaging"
+	$(TINY) $(PYTEST) $(SIDE_BY_SIDE) -m "slow and not gpu and not real and not packaging"
 
 test-gpu: $(DEV) ## the tests that need a CUDA device
 	$(PYTEST) -m gpu
 
 real: $(DEV) ## the tests on the packaged Gemma 3 270M weights
-	$(PYTEST) -m "real and not gpu"
+	$(PYTEST) -m "real and not slow and not gpu"
+
+real-noise: $(DEV) ## 45 legal pairs and 42 faulty ones on the packaged weights in bf16; minutes
+	$(TINY) $(PYTEST) -m "real and slow and not gpu"
 
 wheel-check: $(DEV) ## build sdist and wheel, look inside, install, run away from the checkout
 	$(PYTEST) -m packaging
@@ -61,6 +66,9 @@ smoke: $(DEV) ## anchors: nondeterministic at the right boundary unpatched, dete
 
 cases: $(DEV) ## run every shipped case and judge it by its own [expect]
 	$(BIN)/swarepro cases run --all
+
+detection: $(DEV) ## write docs/detection.md: what each detector answers to each fault
+	$(BIN)/swarepro cases run --all --markdown docs/detection.md
 
 bench: $(DEV) ## speed and memory as ratios measured in one run; nothing is judged
 	$(BIN)/python -m bench

@@ -30,7 +30,7 @@ from swarepro.bundle.schema import (
 )
 from swarepro.bundle.write import BundleWriter
 from swarepro.compare.divergence import compare_bundles
-from swarepro.compare.types import Divergence, Verdict
+from swarepro.compare.types import Divergence, Tolerance, Verdict
 from swarepro.points import Level
 
 NUM_TENSORS, FIRST_DIFFERING = 200, 77
@@ -40,28 +40,34 @@ SIDE_BYTES = NUM_TENSORS * TENSOR_BYTES
 Result = tuple[str, float, float]
 
 
-def write_side(directory: Path, *, differs_from: int) -> Path:
-    """Write one side; tensors from ``differs_from`` on carry 1 % noise."""
+def write_side(directory: Path, *, differs_from: int, chunks: int = 1) -> Path:
+    """Write one side in equal chunks; tensors from ``differs_from`` on carry 1 % noise."""
     rng = np.random.default_rng(0)
     base = rng.standard_normal(SHAPE, dtype=np.float32)
     noisy = base * (1 + 0.01 * rng.standard_normal(SHAPE, dtype=np.float32))
     bits = [(values.view(np.uint32) >> 16).astype(np.uint16) for values in (base, noisy)]
     with BundleWriter(directory) as writer:
-        for layer in range(NUM_TENSORS):
-            array = np.roll(bits[layer >= differs_from], layer, axis=0)
-            writer.add(_record(layer, digest_bytes(array.data)), array.data)
-        writer.end_step()
+        height = SHAPE[0] // chunks
+        for step in range(chunks):
+            for layer in range(NUM_TENSORS):
+                whole = np.roll(bits[layer >= differs_from], layer, axis=0)
+                array = whole[step * height : (step + 1) * height]
+                writer.add(
+                    _record(layer, digest_bytes(array.data), step=step, rows=height), array.data
+                )
+            writer.end_step()
         writer.finish(
             case={},
             model="bench",
             num_layers=NUM_TENSORS,
-            steps=(
+            steps=tuple(
                 StepEntry(
-                    index=0,
+                    index=step,
                     phase="prefill",
-                    spans=(SpanEntry(session=0, start=0, end=SHAPE[0]),),
+                    spans=(SpanEntry(session=0, start=step * height, end=(step + 1) * height),),
                     reset=False,
-                ),
+                )
+                for step in range(chunks)
             ),
             stages=(
                 StageEntry(
@@ -93,11 +99,11 @@ def write_side(directory: Path, *, differs_from: int) -> Path:
     return directory
 
 
-def _record(layer: int, digest: str) -> TensorRecord:
+def _record(layer: int, digest: str, *, step: int, rows: int) -> TensorRecord:
     point = points.AFTER_LAYER
     return TensorRecord(
         index=0,
-        step=0,
+        step=step,
         stage=0,
         name=point.concrete(layer),
         point=point.name,
@@ -106,10 +112,10 @@ def _record(layer: int, digest: str) -> TensorRecord:
         kind=point.kind,
         dims=point.dims,
         dtype="BF16",
-        shape=SHAPE,
+        shape=(rows, SHAPE[1]),
         digest=digest,
         session=0,
-        row_start=0,
+        row_start=step * rows,
         file=None,
     )
 
@@ -130,10 +136,10 @@ def compare(baseline: Path, target: Path) -> Divergence:
 
 
 def hash_all(*sides: Path) -> None:
-    """Hash the file of every side once, mapped, with XXH3-128."""
-    for side in sides:
+    """Hash the files of every side once, mapped, with XXH3-128."""
+    for path in [path for side in sides for path in side.glob("tensors/*.safetensors")]:
         with (
-            (side / "tensors/step-0000.safetensors").open("rb") as file,
+            path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         ):
             xxhash.xxh3_128_hexdigest(mapped)
@@ -146,10 +152,19 @@ def copy_seconds() -> float:
     return best_of(5, lambda: np.copyto(target, source))
 
 
+def join(baseline: Path, target: Path) -> Divergence:
+    """Open and compare by position."""
+    tolerance = Tolerance(atol=1e-6, rtol=1e-6)
+    return compare_bundles(
+        open_bundle(baseline), open_bundle(target), align="position", tolerance=tolerance
+    )
+
+
 _PEAK = """
 import sys
 from pathlib import Path
-from diff_bench import compare
+import diff_bench
+compare = getattr(diff_bench, sys.argv[3])
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
@@ -161,10 +176,13 @@ print(status("VmHWM") - before)
 """
 
 
-def peak_bytes(baseline: Path, target: Path) -> int:
-    """Return how far comparing raises a fresh process's resident memory, mappings included."""
+def peak_bytes(baseline: Path, target: Path, *, how: str = "compare") -> int:
+    """Return how far ``compare`` or ``join`` raises a fresh process's resident memory.
+
+    Mappings are included.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", _PEAK, str(baseline), str(target)],
+        [sys.executable, "-c", _PEAK, str(baseline), str(target), how],
         capture_output=True,
         text=True,
         check=True,
@@ -191,6 +209,10 @@ def run(folder: Path | None = None) -> list[Result]:
             raise RuntimeError(f"first divergence at {found.first}")
         if len(found.boundaries) != differing:
             raise RuntimeError(f"{len(found.boundaries)} boundaries of {differing} diverge")
+        chunked = write_side(root / "chunked", differs_from=NUM_TENSORS, chunks=4)
+        joined = join(baseline, chunked)
+        if (joined.verdict, joined.compared) != (Verdict.IDENTICAL, NUM_TENSORS):
+            raise RuntimeError(f"joined by position: {joined.verdict} of {joined.compared}")
         hashing = best_of(3, lambda: hash_all(baseline, target))
         return [
             (
@@ -206,6 +228,17 @@ def run(folder: Path | None = None) -> list[Result]:
             (
                 "peak memory while comparing, of two tensors",
                 peak_bytes(baseline, target) / (2 * TENSOR_BYTES),
+                1.0,
+            ),
+            (
+                "other chunks joined by position, of hashing both sides",
+                best_of(3, lambda: join(baseline, chunked))
+                / best_of(3, lambda: hash_all(baseline, chunked)),
+                3.0,
+            ),
+            (
+                "peak memory while joining, of two tensors",
+                peak_bytes(baseline, chunked, how="join") / (2 * TENSOR_BYTES),
                 1.0,
             ),
         ]

@@ -6,16 +6,20 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 from bench.rows import Row
 from swarepro import api
+from swarepro.bundle.read import open_bundle
+from swarepro.capture import MemorySink
 from swarepro.case import CaseSpec, PromptSpec, SessionSpec
 from swarepro.checkpoint import open_checkpoint
 from swarepro.options import CaptureOptions, RunOptions, no_progress
 from swarepro.plan import Step
 from swarepro.points import Level
-from swarepro.runs.once import run_in_memory
+from swarepro.runs.against import against_prepared
+from swarepro.runs.once import execution, run_in_memory, run_to_bundle
 from swarepro.runs.prepare import Prepared, capture_entry, prepare
 
 ROUNDS = 9
@@ -51,12 +55,76 @@ def _run(prepared: Prepared) -> None:
 
 def _capture_row() -> Row:
     case = _capture_case()
-    on = prepare(case, RunOptions(capture=DIGESTS), copies=0, progress=no_progress)
+    options = RunOptions(capture=DIGESTS, ownership=False)
+    on = prepare(case, options, copies=0, progress=no_progress)
     off = replace(on, capture=capture_entry(OFF))
     _run(on), _run(off)
     pairs = [(_seconds(lambda: _run(on)), _seconds(lambda: _run(off))) for _ in range(ROUNDS)]
     ratio = statistics.median(a / b for a, b in pairs)
     return Row(f"op-level digests / capture off ({case.model})", ratio, 1.15)
+
+
+def _ownership_row() -> Row:
+    """The ownership shadow on and off, nothing captured but the last boundary."""
+    case = _capture_case()
+    on = prepare(case, RunOptions(capture=OFF), copies=0, progress=no_progress)
+    off = replace(on, options=replace(on.options, ownership=False))
+    _run(on), _run(off)
+    pairs = [(_seconds(lambda: _run(on)), _seconds(lambda: _run(off))) for _ in range(ROUNDS)]
+    ratio = statistics.median(a / b for a, b in pairs)
+    return Row(f"ownership on / off ({case.model})", ratio, 1.3)
+
+
+def _against_row() -> Row:
+    """A run that is compared with an equal one as it goes, against a run to a bundle of digests."""
+    case = _capture_case()
+    prepared = prepare(case, RunOptions(capture=DIGESTS), progress=no_progress)
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = (Path(scratch) / str(number) for number in count())
+
+        def run(folder: Path) -> None:
+            run_to_bundle(prepared, folder, schedule="program", on_step=_nothing)
+
+        run(baseline := next(folders))
+
+        def against(folder: Path) -> None:
+            stored = open_bundle(baseline)
+            against_prepared(prepared, stored, folder, go_on=False, progress=no_progress)
+
+        against(next(folders))
+        pairs = [
+            (_seconds(lambda: against(next(folders))), _seconds(lambda: run(next(folders))))
+            for _ in range(ROUNDS)
+        ]
+    ratio = statistics.median(compared / alone for compared, alone in pairs)
+    return Row(f"run --against an equal one / run with digests ({case.model})", ratio, None)
+
+
+def _replay_row() -> Row:
+    """A trial (restore, prove, run, prove) against the step alone; digests of every boundary."""
+    case = _capture_case()
+    options = RunOptions(capture=DIGESTS)
+    prepared = prepare(case, options, copies=0, progress=no_progress)
+    run = execution(prepared, MemorySink([]), schedule="program")
+    run.run_steps(slice(0, 3))
+    frozen = run.freeze()
+
+    def step() -> None:
+        run.run_steps(slice(3, 4))
+
+    def trial() -> None:
+        run.thaw(frozen)
+        run.state()
+        step()
+        run.state()
+
+    trial()
+    pairs = []
+    for _ in range(ROUNDS):
+        run.thaw(frozen)
+        pairs.append((_seconds(step), _seconds(trial)))
+    ratio = statistics.median(whole / alone for alone, whole in pairs)
+    return Row(f"replay, one trial / its step of 64 rows ({case.model})", ratio, 1.15)
 
 
 def _repeat_row() -> Row:
@@ -116,4 +184,11 @@ def _loading_rows() -> list[Row]:
 
 def run() -> list[Row]:
     """Return all rows."""
-    return [_capture_row(), _repeat_row(), *_loading_rows()]
+    return [
+        _capture_row(),
+        _ownership_row(),
+        _against_row(),
+        _replay_row(),
+        _repeat_row(),
+        *_loading_rows(),
+    ]

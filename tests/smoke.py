@@ -10,8 +10,8 @@ import sys
 from typing import Any
 
 ANCHORS = ("anchor-a", "anchor-b")
-EARLIEST = {"step": 0, "name": "L0_kv_slice_post_write", "layer": 0, "kind": "state"}
-FIRST_VALUE = {"step": 1, "name": "L0_attention_output", "layer": 0, "kind": "value"}
+EARLIEST = {"step": 0, "session": 0, "name": "L0_kv_slice_post_write", "layer": 0, "kind": "state"}
+FIRST_VALUE = {"step": 1, "session": 0, "name": "L0_attention_output", "layer": 0, "kind": "value"}
 UNPATCHED = {
     "verdict": "NONDETERMINISTIC",
     "earliest_varying": EARLIEST,

@@ -24,7 +24,8 @@ MAX_LINES = 400
 RUNS = frozenset(
     {
         *("errors", "registry", "points", "case", "plan", "backend", "checkpoint", "kvcache"),
-        *("bundle", "capture", "runtime", "faults", "interventions"),
+        *("bundle", "capture", "runtime", "faults", "interventions", "ownership"),
+        *("expect", "rules", "script"),
     }
 )
 
@@ -36,28 +37,66 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "registry": frozenset({"errors"}),
     "points": frozenset({"errors", "registry"}),
-    "case": frozenset({"errors", "registry"}),
+    "rules": frozenset(),
+    "expect": frozenset({"errors", "registry", "points", "rules"}),
+    "case": frozenset({"errors", "registry", "expect"}),
+    "shipped": frozenset({"errors", "registry", "case"}),
     "plan": frozenset({"errors", "registry", "case"}),
+    "script": frozenset({"errors", "registry", "case", "plan"}),
     "backend": frozenset({"errors", "registry"}),
     "checkpoint": frozenset({"errors", "registry", "backend"}),
-    "kvcache": frozenset({"errors", "registry", "backend"}),
+    "kvcache": frozenset({"errors", "registry", "backend", "plan"}),
     "bundle": frozenset({"errors", "registry", "points", ""}),
     "capture": frozenset({"errors", "points", "bundle"}),
     "runtime": frozenset(
         {"errors", "registry", "points", "plan", "backend", "checkpoint", "kvcache", "capture"}
     ),
-    "faults": frozenset({"errors", "registry", "kvcache", "runtime.parts"}),
-    "interventions": frozenset({"errors", "registry", "kvcache", "runtime.parts"}),
-    "build": RUNS,
-    "compare": frozenset({"errors", "registry", "points", "bundle"}),
-    "report": frozenset(
-        {"errors", "points", "bundle.schema", "compare.types", "compare.determinism"}
+    "faults": frozenset(
+        {
+            *("errors", "registry", "checkpoint.config", "kvcache", "plan"),
+            *("runtime.parts", "runtime.wrappers"),
+        }
     ),
+    "interventions": frozenset(
+        {"errors", "registry", "points", "kvcache", "plan", "runtime.parts", "runtime.wrappers"}
+    ),
+    "ownership": frozenset(
+        {"errors", "registry", "rules", "kvcache", "plan", "runtime.parts", "runtime.wrappers"}
+    ),
+    "dense": frozenset({"errors", "points", "plan", "checkpoint", "capture"}),
+    "hf": frozenset({"errors", "points", "plan", "checkpoint", "capture", "options"}),
+    "frozen": RUNS,
+    "build": RUNS | {"frozen"},
+    "compare": frozenset({"errors", "registry", "points", "bundle"}),
+    "evidence": frozenset({"errors", "points", "bundle", "compare"}),
+    "report": frozenset(
+        {
+            *("errors", "points", "bundle.schema", "compare.types", "compare.determinism"),
+            *(
+                "compare.fills",
+                "compare.assessment",
+                "compare.explanation",
+                "compare.floor",
+                "evidence.conclusions",
+            ),
+        }
+    ),
+    "foreign": frozenset({"errors", "registry", "points", "bundle", "options"}),
+    "report.foreign": frozenset({"report", "foreign.results"}),
     "options": frozenset({"errors", "points"}),
-    "runs": frozenset({*RUNS, "build", "compare", "options"}),
+    "runs": frozenset(
+        {*RUNS, "dense", "hf", "frozen", "build", "compare", "evidence", "options", ""}
+    ),
     "doctor": frozenset({"errors", "backend", "runtime.routes", ""}),
-    "api": frozenset({*RUNS, "build", "compare", "report", "options", "runs", "doctor", ""}),
-    "cli": frozenset({"api", "report", "errors", "options", "case", "points", ""}),
+    "api": frozenset(
+        {
+            *(*RUNS, "frozen", "build", "compare", "evidence", "report", "options", "runs"),
+            *("doctor", "shipped", "foreign", ""),
+        }
+    ),
+    "cli": frozenset(
+        {"api", "report", "errors", "options", "case", "points", "evidence.conclusions", ""}
+    ),
 }
 
 # Heavy libraries and who may import them at all; all other source may not.
@@ -65,11 +104,13 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "torch": frozenset(
         {
             *("backend", "checkpoint", "kvcache", "capture", "runtime", "faults", "interventions"),
-            *("build", "runs", "doctor"),
+            *("ownership", "dense", "hf", "frozen", "build", "runs", "doctor"),
         }
     ),
     "triton": frozenset({"backend"}),
-    "numpy": frozenset({"checkpoint", "bundle", "runtime", "build", "runs", "compare"}),
+    "numpy": frozenset(
+        {"checkpoint", "bundle", "capture", "runtime", "build", "runs", "compare", "foreign"}
+    ),
 }
 
 # The kernels: importable from here only; they never import swarepro.

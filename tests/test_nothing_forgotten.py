@@ -8,8 +8,9 @@ import pytest
 
 import swarepro_kernels
 from swarepro import points
-from swarepro.case import CaseSpec, PointRef, load_case
+from swarepro.case import CaseSpec, load_case
 from swarepro.errors import SwareproError
+from swarepro.expect import PointRef
 from swarepro.faults import FAULTS
 from swarepro.runtime.parts import StageParts
 from swarepro.runtime.routes import ROUTE_CODES
@@ -57,6 +58,12 @@ def test_every_kernel_has_a_test(name: str) -> None:
 @pytest.mark.parametrize("name", FAULTS.names())
 def test_every_fault_is_proved_by_a_case(name: str) -> None:
     assert any(load_case(path).fault == name for path in CASES)
+
+
+@pytest.mark.parametrize("name", FAULTS.names())
+def test_the_effect_that_a_fault_claims_is_checked_by_a_diff(name: str) -> None:
+    diffs = [case.expect.diff for case in map(load_case, CASES) if case.fault == name]
+    assert any(diff is not None and not diff.hides_effect for diff in diffs)
 
 
 @pytest.mark.parametrize("name", FAULTS.names())

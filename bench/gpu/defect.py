@@ -12,8 +12,9 @@ import msgspec
 from bench.gpu.models import LoadedModel
 from bench.gpu.report import Clock, Row, guarded
 from swarepro import api, points
-from swarepro.case import CaseSpec, PointRef
+from swarepro.case import CaseSpec
 from swarepro.compare.types import BoundaryClasses, Determinism
+from swarepro.expect import PointRef
 from swarepro.options import RunOptions
 from swarepro.points import PointKind
 

@@ -165,3 +165,21 @@ def check_heads(q: torch.Tensor, *key_values: torch.Tensor) -> None:
             f"{num_heads} query heads cannot share kv heads "
             f"{[tensor.shape[1] for tensor in key_values]}"
         )
+
+
+def result_like(q: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """Return ``out``, or new memory of q's shape and dtype.
+
+    Raises:
+        ValueError: ``out`` has another shape, dtype or device, or is not contiguous.
+    """
+    if out is None:
+        return torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    if (out.shape, out.dtype, out.device) != (q.shape, q.dtype, q.device):
+        raise ValueError(
+            f"the result is {tuple(q.shape)} {q.dtype} on {q.device}, out {tuple(out.shape)}"
+            f" {out.dtype} on {out.device}"
+        )
+    if not out.is_contiguous():
+        raise ValueError(f"out has to be contiguous; its strides are {out.stride()}")
+    return out

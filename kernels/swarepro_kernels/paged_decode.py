@@ -17,6 +17,7 @@ from swarepro_kernels.attention_tile import (
     check_rows,
     dot_operand,
     load_rows,
+    result_like,
     score_scales,
 )
 from swarepro_kernels.launch import launch
@@ -257,6 +258,7 @@ def paged_decode(
     kv_indptr: torch.Tensor | None = None,
     num_splits: int | None = None,
     scratch: DecodeScratch | None = None,
+    out: torch.Tensor | None = None,
     order: ProgramOrder | None = None,
     config: AttentionConfig | None = None,
 ) -> torch.Tensor:
@@ -277,12 +279,13 @@ def paged_decode(
             request, all slots.
         num_splits: shares of each context; None = `num_decode_splits`.
         scratch: of at least ``num_splits`` shares; None = allocated.
+        out: ``[R, H, D]``, q's dtype, contiguous: where the result goes; None = allocated.
         order: the order of the program instances, asked for each of the two launches; no output
             depends on it.
         config: launch configuration; None = the table's.
 
     Returns:
-        ``[R, H, D]``, q's dtype, contiguous, fully written.
+        ``out``: ``[R, H, D]``, q's dtype, contiguous, fully written.
 
     Raises:
         ValueError: head_dim or dtype has no launch configuration, or the shapes do not agree.
@@ -295,7 +298,7 @@ def paged_decode(
     if num_requests != (1 if kv_indptr is None else kv_indptr.shape[0] - 1):
         raise ValueError(f"{num_requests} queries need a kv_indptr of {num_requests + 1} entries")
     config = decode_config(head_dim, q.dtype, q.device) if config is None else config
-    out = torch.empty((num_requests, num_heads, head_dim), dtype=q.dtype, device=q.device)
+    out = result_like(q, out)
     if num_requests == 0:
         return out
     if num_splits is None:

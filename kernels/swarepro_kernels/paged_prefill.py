@@ -15,6 +15,7 @@ from swarepro_kernels.attention_tile import (
     check_rows,
     dot_operand,
     load_rows,
+    result_like,
     score_scales,
     sees,
 )
@@ -139,6 +140,7 @@ def paged_prefill(
     window_left: int | None,
     scale: float,
     softcap: float | None = None,
+    out: torch.Tensor | None = None,
     order: ProgramOrder | None = None,
     config: AttentionConfig | None = None,
 ) -> torch.Tensor:
@@ -159,11 +161,12 @@ def paged_prefill(
         window_left: keys visible to the left of each query; None = all.
         scale: factor of the scores.
         softcap: ``cap * tanh(score / cap)`` before the mask, or None.
+        out: ``[T, H, D]``, q's dtype, contiguous: where the result goes; None = allocated.
         order: the order of the program instances; no output depends on it.
         config: launch configuration; None = the table's.
 
     Returns:
-        ``[T, H, D]``, q's dtype, contiguous, fully written.
+        ``out``: ``[T, H, D]``, q's dtype, contiguous, fully written.
 
     Raises:
         ValueError: head_dim or dtype has no launch configuration, or the shapes do not agree.
@@ -174,7 +177,7 @@ def paged_prefill(
     num_tokens, num_heads, head_dim = q.shape
     num_kv_heads = k.shape[1]
     config = chunk_config(head_dim, q.dtype, q.device) if config is None else config
-    out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
+    out = result_like(q, out)
     if num_tokens == 0:
         return out
     group = num_heads // num_kv_heads

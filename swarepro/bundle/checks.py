@@ -8,9 +8,16 @@ from swarepro import points
 from swarepro.bundle.device_digest import can_digest
 from swarepro.bundle.digest import is_digest
 from swarepro.bundle.dtypes import NUM_BYTES
-from swarepro.bundle.schema import RECORDS, TENSORS, Manifest, TensorRecord
+from swarepro.bundle.schema import (
+    RECORDS,
+    TENSORS,
+    Manifest,
+    TensorRecord,
+)
 from swarepro.errors import BundleError, SwareproError
 
+MOST = 2**31
+"""More positions, slots, steps or token ids than any run has."""
 _Shown = dict[tuple[str, int | None], tuple[points.CapturePoint, str]]
 """What a point at a layer is and how users see it."""
 _TENSOR_FILE = re.compile(rf"{TENSORS}/[A-Za-z0-9_.-]+\.safetensors")
@@ -51,7 +58,7 @@ def check_records(path: Path, records: tuple[TensorRecord, ...], manifest: Manif
     Raises:
         BundleError: with the line, the record and what is wrong with it.
     """
-    steps = {step.index for step in manifest.steps}
+    steps = {step.index: {span.session for span in step.spans} for step in manifest.steps}
     files = {entry.path for entry in manifest.files}
     shown: _Shown = {
         (point.name, None): (point, point.name)
@@ -87,7 +94,7 @@ def _wrong(
     record: TensorRecord,
     index: int,
     manifest: Manifest,
-    steps: set[int],
+    steps: dict[int, set[int]],
     files: set[str],
     shown: _Shown,
 ) -> str | None:
@@ -117,8 +124,10 @@ def _wrong(
         return f"the manifest has no stage {record.stage}"
     if not 0 <= record.session < len(manifest.prompts):
         return f"the manifest has no session {record.session}"
-    if record.row_start is not None and record.row_start < 0:
-        return f"negative row_start {record.row_start}"
+    if record.session not in steps[record.step]:
+        return f"session {record.session} has no span in step {record.step}"
+    if record.row_start is not None and not 0 <= record.row_start <= MOST:
+        return f"row_start {record.row_start} is no position"
     if record.file is not None and record.file not in files:
         return f"the manifest does not list its file {record.file!r}"
     return None

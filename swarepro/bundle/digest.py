@@ -19,6 +19,17 @@ def digest_bytes(data: BytesLike) -> str:
     return digest
 
 
+def digest_rows(data: memoryview, row_bytes: int) -> list[int]:
+    """Return the XXH3-64 of each row of C-contiguous ``data``, unsigned; 64 bits tell rows apart.
+
+    Args:
+        data: whole rows.
+        row_bytes: of one.
+    """
+    digest = xxhash.xxh3_64_intdigest
+    return [digest(data[at : at + row_bytes]) for at in range(0, len(data), row_bytes)]
+
+
 def is_digest(text: str) -> bool:
     """Return whether ``text`` is what `digest_bytes` returns."""
     return _HEX.fullmatch(text) is not None

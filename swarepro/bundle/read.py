@@ -12,21 +12,21 @@ from swarepro.bundle.checks import check_records, inside, is_regular
 from swarepro.bundle.device_digest import DeviceDigest
 from swarepro.bundle.digest import digest_bytes
 from swarepro.bundle.dtypes import DTYPES, tensor_bytes
+from swarepro.bundle.manifest_checks import check_manifest
 from swarepro.bundle.schema import (
     MANIFEST,
     RECORDS,
-    SCHEMA_VERSION,
     TENSORS,
     DigestAlgorithm,
     FileEntry,
     Manifest,
     TensorRecord,
 )
+from swarepro.bundle.schema_v1 import ManifestV1, upgraded
 from swarepro.bundle.seal import seal_of
 from swarepro.bundle.tensorfile import Header, map_tensor, read_header
 from swarepro.errors import BundleError
 
-KNOWN_VERSIONS = (SCHEMA_VERSION,)
 WINDOW_BYTES = 1 << 20
 """How much of a large tensor is mapped at once while it is walked."""
 _JSON_ERRORS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
@@ -37,7 +37,11 @@ class _Version(msgspec.Struct):
 
 
 _VERSION = msgspec.json.Decoder(_Version)
-_MANIFEST = msgspec.json.Decoder(Manifest)
+_MANIFESTS: dict[int, msgspec.json.Decoder[Manifest] | msgspec.json.Decoder[ManifestV1]] = {
+    1: msgspec.json.Decoder(ManifestV1),
+    2: msgspec.json.Decoder(Manifest),
+}
+KNOWN_VERSIONS = tuple(_MANIFESTS)
 _RECORD = msgspec.json.Decoder(TensorRecord)
 
 
@@ -171,15 +175,23 @@ def _read_manifest(path: Path, root: Path) -> Manifest:
                 f"{file}: unknown schema_version {version}; this swarepro reads {known}",
                 hint="read it with the swarepro that wrote it, or a newer one",
             )
-        manifest = _MANIFEST.decode(text)
+        written = _MANIFESTS[version].decode(text)
     except _JSON_ERRORS as error:
         raise BundleError(f"{file}: not a manifest: {error}") from error
-    found = seal_of(manifest)
-    if found != manifest.seal:
+    found = seal_of(written)
+    if found != written.seal:
         raise BundleError(
-            f"{file}: its seal is {manifest.seal or 'missing'}; its content has {found}",
+            f"{file}: its seal is {written.seal or 'missing'}; its content has {found}",
             hint="the manifest was changed or damaged after the run",
         )
+    if msgspec.json.format(text, indent=-1) != msgspec.json.encode(written):
+        raise BundleError(
+            f"{file}: its text is not what its fields give: a field is left out, there twice, out"
+            " of order or written otherwise",
+            hint="the manifest was changed after the run",
+        )
+    manifest = upgraded(written) if isinstance(written, ManifestV1) else written
+    check_manifest(file, manifest)
     return manifest
 
 

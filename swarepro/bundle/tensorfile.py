@@ -30,6 +30,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 _HEADER = msgspec.json.Decoder(dict[str, Entry])
+_ENTRY = msgspec.json.Decoder(Entry)
+_FOREIGN_HEADER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_METADATA = "__metadata__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +74,16 @@ class Header:
     entries: dict[str, Entry]
 
 
-def read_header(path: Path) -> Header:
+def read_header(
+    path: Path, *, is_foreign: bool = False, most_bytes: int = MAX_HEADER_BYTES
+) -> Header:
     """Read and check the header of a safetensors file.
+
+    Args:
+        path: of the file.
+        is_foreign: another program wrote it, and may have added ``__metadata__``, which is left
+            out.
+        most_bytes: of the header.
 
     Raises:
         BundleError: the file is no safetensors file, or its tensors do not tile it exactly.
@@ -80,12 +91,12 @@ def read_header(path: Path) -> Header:
     try:
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            length = _header_length(path, file.read(_LENGTH.size), size)
+            length = _header_length(path, file.read(_LENGTH.size), size, most_bytes)
             text = file.read(length)
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror}") from error
     try:
-        entries = _HEADER.decode(text)
+        entries = _foreign_entries(text) if is_foreign else _HEADER.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise BundleError(f"{path}: the header is not a safetensors header: {error}") from error
     header = Header(data_start=_LENGTH.size + length, entries=entries)
@@ -95,15 +106,20 @@ def read_header(path: Path) -> Header:
     return header
 
 
-def _header_length(path: Path, prefix: bytes, size: int) -> int:
+def _foreign_entries(text: bytes) -> dict[str, Entry]:
+    raw = _FOREIGN_HEADER.decode(text)
+    raw.pop(_METADATA, None)
+    return {key: _ENTRY.decode(entry) for key, entry in raw.items()}
+
+
+def _header_length(path: Path, prefix: bytes, size: int, most_bytes: int) -> int:
     if len(prefix) < _LENGTH.size:
         raise BundleError(f"{path}: cut: {size} bytes are too few for a safetensors file")
     (length,) = _LENGTH.unpack(prefix)
-    limit = min(MAX_HEADER_BYTES, size - _LENGTH.size)
+    limit = min(most_bytes, size - _LENGTH.size)
     if length > limit:
-        raise BundleError(
-            f"{path}: the header claims {length} bytes; the file leaves room for {limit}"
-        )
+        allows = "the file leaves room for" if limit < most_bytes else "at most are read:"
+        raise BundleError(f"{path}: the header claims {length} bytes; {allows} {limit}")
     return int(length)
 
 

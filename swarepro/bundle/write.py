@@ -21,6 +21,7 @@ from swarepro.bundle.schema import (
     RECORDS,
     SCHEMA_VERSION,
     TENSORS,
+    ActionEntry,
     BackendEntry,
     CaptureEntry,
     Environment,
@@ -222,6 +223,8 @@ class BundleWriter:
         prompts: tuple[tuple[int, ...], ...],
         tokens: tuple[tuple[int, ...], ...],
         ownership: tuple[StageOwnership, ...],
+        final_actions: tuple[ActionEntry, ...] = (),
+        shadow: bool = True,
         recv: str | None = None,
         created: str | None = None,
     ) -> Manifest:
@@ -256,6 +259,8 @@ class BundleWriter:
                 recv=recv,
                 num_records=self._num_records,
                 files=(lines, *self._files),
+                final_actions=final_actions,
+                shadow=shadow,
             )
         )
         text = msgspec.json.format(self._encoder.encode(manifest), indent=1) + b"\n"

@@ -2,9 +2,10 @@
 
 from swarepro.bundle.schema import DigestAlgorithm
 from swarepro.capture.digester import Digester, HostDigester, raw_bytes
-from swarepro.capture.recorder import MemorySink, Recorder, RecordSink, StageTap
+from swarepro.capture.recorder import Captured, MemorySink, Recorder, RecordSink, StageTap, Witness
 
 __all__ = [
+    "Captured",
     "DigestAlgorithm",
     "Digester",
     "HostDigester",
@@ -12,5 +13,6 @@ __all__ = [
     "RecordSink",
     "Recorder",
     "StageTap",
+    "Witness",
     "raw_bytes",
 ]

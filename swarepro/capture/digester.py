@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 
-from swarepro.bundle.digest import digest_bytes
+from swarepro.bundle.digest import digest_bytes, digest_rows
 from swarepro.bundle.schema import DigestAlgorithm
 
 
@@ -22,6 +23,10 @@ class Digester(Protocol):
 
     def collect(self) -> Sequence[str]:
         """Return 32 hex digits for each tensor since the last call, in order."""
+        ...
+
+    def rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a digest of each row of ``tensor [N, ...]`` at once, ``[N]`` int64 on the CPU."""
         ...
 
 
@@ -41,6 +46,16 @@ class HostDigester:
         """Return the digests since the last call."""
         digests, self._digests = self._digests, []
         return digests
+
+    def rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the XXH3-64 of each row's bytes."""
+        count = tensor.shape[0]
+        if not tensor.numel():
+            return torch.zeros(count, dtype=torch.int64)
+        data = raw_bytes(tensor)
+        return torch.from_numpy(
+            np.array(digest_rows(data, len(data) // count), dtype=np.uint64).view(np.int64)
+        )
 
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:

@@ -1,16 +1,17 @@
 """Turns live tensors into records: one recorder per run, one tap per stage."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal, Protocol
 
 import torch
 
 from swarepro import points
+from swarepro.bundle.captured import captured
 from swarepro.bundle.schema import CaptureEntry, TensorRecord
 from swarepro.capture.digester import Digester, HostDigester, raw_bytes
-from swarepro.points import CapturePoint, Level, Scope
+from swarepro.points import CapturePoint
 
 _DTYPES = {
     torch.bfloat16: "BF16",
@@ -21,7 +22,7 @@ _DTYPES = {
     torch.int32: "I32",
     torch.bool: "BOOL",
 }
-_RANK = {Level.OFF: 0, Level.BOUNDARY: 1, Level.OP: 2}
+_Plan = tuple[str, Literal["digest", "tensor"]]
 
 
 class RecordSink(Protocol):
@@ -51,18 +52,35 @@ class MemorySink:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
-    """A captured tensor whose digest is not known yet."""
+class Captured:
+    """What is known of a captured tensor beside its bytes; see `TensorRecord`."""
 
     point: CapturePoint
     name: str
+    step: int
     stage: int
     layer: int | None
-    occurrence: int
+    session: int
     dtype: str
     shape: tuple[int, ...]
     row_start: int | None
+
+
+class Witness(Protocol):
+    """Sees every tensor when it is captured, with its digest."""
+
+    def see(self, captured: Captured, digest: str, copy: Callable[[], memoryview]) -> None:
+        """Take note of a tensor; ``copy`` returns a copy of its bytes, until `see` returns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A captured tensor whose digest may not be known yet."""
+
+    captured: Captured
     data: memoryview | None
+    digest: str | None
 
 
 class Recorder:
@@ -72,57 +90,73 @@ class Recorder:
         capture: what is captured.
         sink: takes the records of a step when it ends.
         digester: digests tensors where they are.
+        witness: sees them as they are captured; then a device is waited for at each of them.
+
+    Attributes:
+        capture: what is captured; it may change between two steps.
+        sink: takes the records of the next step.
     """
 
     def __init__(
-        self, capture: CaptureEntry, sink: RecordSink, digester: Digester | None = None
+        self,
+        capture: CaptureEntry,
+        sink: RecordSink,
+        digester: Digester | None = None,
+        *,
+        witness: Witness | None = None,
     ) -> None:
-        self._capture = capture
-        self._sink = sink
+        self.capture = capture
+        self.sink = sink
+        self._witness = witness
         self._digester = HostDigester() if digester is None else digester
         self._step = 0
-        self._session = 0
         self._index = 0
-        self._seen: Counter[str] = Counter()
         self._pending: list[_Pending] = []
         self._in_step = True
 
-    def begin_step(self, step: int, session: int) -> None:
-        """The following tensors belong to ``step`` of ``session``."""
-        self._step, self._session = step, session
-        self._seen.clear()
-        self._in_step = not self._capture.steps or step in self._capture.steps
+    def begin_step(self, step: int) -> None:
+        """The following tensors belong to ``step``."""
+        self._step = step
+        self._in_step = not self.capture.steps or step in self.capture.steps
 
     def end_step(self) -> None:
-        """All tensors of the current step were captured: hand their records on."""
-        digests = self._digester.collect()
-        for pending, digest in zip(self._pending, digests, strict=True):
+        """All tensors of the current step were captured: hand their records on.
+
+        A batch may compute its spans in any order; records come in the order of the declared
+        points, and at one point in the order of the spans.
+        """
+        late = iter(self._digester.collect())
+        seen: Counter[str] = Counter()
+        digests = [next(late) if each.digest is None else each.digest for each in self._pending]
+        for pending, digest in sorted(zip(self._pending, digests, strict=True), key=_place):
+            captured = pending.captured
             record = TensorRecord(
                 index=self._index,
-                step=self._step,
-                stage=pending.stage,
-                name=pending.name,
-                point=pending.point.name,
-                layer=pending.layer,
-                occurrence=pending.occurrence,
-                kind=pending.point.kind,
-                dims=pending.point.dims,
-                dtype=pending.dtype,
-                shape=pending.shape,
+                step=captured.step,
+                stage=captured.stage,
+                name=captured.name,
+                point=captured.point.name,
+                layer=captured.layer,
+                occurrence=seen[captured.name],
+                kind=captured.point.kind,
+                dims=captured.point.dims,
+                dtype=captured.dtype,
+                shape=captured.shape,
                 digest=digest,
-                session=self._session,
-                row_start=pending.row_start,
+                session=captured.session,
+                row_start=captured.row_start,
                 file=None,
                 algorithm=self._digester.algorithm,
             )
-            self._sink.add(record, pending.data)
+            seen[captured.name] += 1
+            self.sink.add(record, pending.data)
             self._index += 1
         self._pending = []
-        self._sink.end_step()
+        self.sink.end_step()
 
     def tap(self, stage: int, *, is_last: bool) -> "StageTap":
         """Return the tap of stage ``stage``; ``is_last``: it emits the chain's last boundary."""
-        return StageTap(self, self._capture, stage, is_last=is_last)
+        return StageTap(self, stage, is_last=is_last)
 
     @property
     def captures_this_step(self) -> bool:
@@ -137,41 +171,55 @@ class Recorder:
         name: str,
         stage: int,
         layer: int | None,
+        session: int,
         row_start: int | None,
         store: bool,
     ) -> None:
         """Capture one tensor: digest it, and copy its bytes if they are stored."""
-        occurrence = self._seen[name]
-        self._seen[name] = occurrence + 1
-        self._digester.submit(tensor)
-        self._pending.append(
-            _Pending(
-                point,
-                name,
-                stage,
-                layer,
-                occurrence,
-                _DTYPES[tensor.dtype],
-                tuple(tensor.shape),
-                row_start,
-                memoryview(bytes(raw_bytes(tensor))) if store else None,
-            )
+        captured = Captured(
+            point,
+            name,
+            self._step,
+            stage,
+            layer,
+            session,
+            _DTYPES[tensor.dtype],
+            tuple(tensor.shape),
+            row_start,
         )
+        self._digester.submit(tensor)
+        digest = None
+        if self._witness is not None:
+            (digest,) = self._digester.collect()
+            self._witness.see(captured, digest, lambda: _copied(tensor))
+        data = _copied(tensor) if store else None
+        self._pending.append(_Pending(captured, data, digest))
+
+
+def _copied(tensor: torch.Tensor) -> memoryview:
+    return memoryview(bytes(raw_bytes(tensor)))
+
+
+def _place(pending: tuple[_Pending, str]) -> points.ExecKey:
+    captured = pending[0].captured
+    return points.exec_key(
+        captured.point,
+        step=captured.step,
+        stage=captured.stage,
+        layer=captured.layer,
+        occurrence=0,
+    )
 
 
 class StageTap:
     """The tap of one stage; implements `swarepro.runtime.parts.Tap`."""
 
-    def __init__(
-        self, recorder: Recorder, capture: CaptureEntry, stage: int, *, is_last: bool
-    ) -> None:
+    def __init__(self, recorder: Recorder, stage: int, *, is_last: bool) -> None:
         self._recorder = recorder
-        self._capture = capture
         self._stage = stage
         self._is_last = is_last
-        self._plans: dict[
-            tuple[str, int | None], tuple[str, Literal["digest", "tensor"]] | None
-        ] = {}
+        self._planned_for = recorder.capture
+        self._plans: dict[tuple[str, int | None], _Plan | None] = {}
 
     def wants(self, point: CapturePoint, layer: int | None = None) -> bool:
         """Return whether ``point`` is captured at ``layer`` in the current step."""
@@ -183,6 +231,7 @@ class StageTap:
         tensor: torch.Tensor,
         layer: int | None = None,
         *,
+        session: int,
         row_start: int | None = None,
     ) -> None:
         """Capture ``tensor`` if its point is wanted."""
@@ -198,41 +247,21 @@ class StageTap:
             name=name,
             stage=self._stage,
             layer=layer,
+            session=session,
             row_start=row_start,
             store=store == "tensor",
         )
 
-    def _plan(
-        self, point: CapturePoint, layer: int | None
-    ) -> tuple[str, Literal["digest", "tensor"]] | None:
+    def _plan(self, point: CapturePoint, layer: int | None) -> _Plan | None:
+        if self._planned_for is not self._recorder.capture:
+            self._planned_for = self._recorder.capture
+            self._plans.clear()
         key = (point.name, layer)
         if key not in self._plans:
             self._plans[key] = self._decide(point, layer)
         return self._plans[key]
 
-    def _decide(
-        self, point: CapturePoint, layer: int | None
-    ) -> tuple[str, Literal["digest", "tensor"]] | None:
+    def _decide(self, point: CapturePoint, layer: int | None) -> _Plan | None:
         name = point.concrete(layer)
-        store = captured(self._capture, point, layer, last_stage=self._is_last)
+        store = captured(self._recorder.capture, point, layer, last_stage=self._is_last)
         return None if store is None else (name, store)
-
-
-def captured(
-    capture: CaptureEntry, point: CapturePoint, layer: int | None, *, last_stage: bool
-) -> Literal["digest", "tensor"] | None:
-    """Return how ``point`` at ``layer`` is kept, or None when it is not captured.
-
-    At level ``off`` only the last boundary of the chain is kept, as a digest.
-    """
-    if capture.level is Level.OFF:
-        is_last_boundary = last_stage and point in (points.LOGITS, points.BOUNDARY_SEND_HIDDEN)
-        return "digest" if is_last_boundary else None
-    if _RANK[point.level] > _RANK[capture.level]:
-        return None
-    if point.scope is Scope.LAYER and capture.layers and layer not in capture.layers:
-        return None
-    name = point.concrete(layer)
-    if not any(fnmatchcase(name, glob) for glob in capture.points):
-        return None
-    return capture.store

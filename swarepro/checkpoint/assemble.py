@@ -48,32 +48,35 @@ def assemble_stage(
     def take(parts: dict[Part, WantedTensor], *names: Part) -> torch.Tensor:
         return _stack([parts[name] for name in names if name in parts], fetch, dtype, device)
 
+    def take_if_there(parts: dict[Part, WantedTensor], name: Part) -> torch.Tensor | None:
+        return take(parts, name) if name in parts else None
+
     layers = {
         layer: LayerWeights(
             input_norm=take(parts, Part.INPUT_NORM),
             qkv=take(parts, Part.Q, Part.K, Part.V),
-            q_norm=take(parts, Part.Q_NORM),
-            k_norm=take(parts, Part.K_NORM),
+            q_norm=take_if_there(parts, Part.Q_NORM),
+            k_norm=take_if_there(parts, Part.K_NORM),
             o_proj=take(parts, Part.O_PROJ),
             post_attention_norm=take(parts, Part.POST_ATTENTION_NORM),
             pre_feedforward_norm=take(parts, Part.PRE_FEEDFORWARD_NORM),
             post_feedforward_norm=take(parts, Part.POST_FEEDFORWARD_NORM),
             gate_up=take(parts, Part.GATE, Part.UP),
             down=take(parts, Part.DOWN),
-            layer_scalar=take(parts, Part.LAYER_SCALAR) if Part.LAYER_SCALAR in parts else None,
+            layer_scalar=take_if_there(parts, Part.LAYER_SCALAR),
         )
         for layer, parts in by_layer.items()
         if layer is not None
     }
     ends = by_layer.get(None, {})
-    table = take(ends, Part.EMBEDDING) if Part.EMBEDDING in ends else None
+    table = take_if_there(ends, Part.EMBEDDING)
     head = None
     if Part.FINAL_NORM in ends:
         head = take(ends, Part.HEAD) if Part.HEAD in ends else table
     return StageWeights(
         layers=layers,
         embedding=table if embedding else None,
-        final_norm=take(ends, Part.FINAL_NORM) if Part.FINAL_NORM in ends else None,
+        final_norm=take_if_there(ends, Part.FINAL_NORM),
         head=head,
     )
 

@@ -59,7 +59,8 @@ class ModelConfig:
     Attributes:
         model_type: as in config.json, e.g. ``"gemma3_text"``.
         layers: one entry per layer, in order.
-        norm_adds_one: RMSNorm multiplies by ``1 + w`` (Gemma 3), not by ``w`` (Gemma 4).
+        norm_adds_one: RMSNorm multiplies by ``1 + w`` (Gemma 2 and 3), not by ``w`` (Gemma 4).
+        has_qk_norms: Q and K go through an RMSNorm each before rotary (Gemma 3 and 4).
         has_v_norm: V goes through an RMSNorm without weight (Gemma 4).
         has_layer_scalar: a layer's output is multiplied by a learned scalar (Gemma 4).
         attention_scale: factor of the attention scores.
@@ -77,6 +78,7 @@ class ModelConfig:
     layers: tuple[LayerConfig, ...]
     rms_norm_eps: float
     norm_adds_one: bool
+    has_qk_norms: bool
     has_v_norm: bool
     has_layer_scalar: bool
     attention_scale: float

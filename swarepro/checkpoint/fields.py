@@ -55,8 +55,10 @@ class ConfigFields:
             raise self.error(name, "a finite number above zero")
         return float(value)
 
-    def optional_number(self, name: str) -> float | None:
-        """Return a finite number above zero, or None where the field is missing or null."""
+    def optional_number(self, name: str, default: float | None = None) -> float | None:
+        """Return a finite number above zero, ``default`` where it is missing, None for null."""
+        if name not in self.data:
+            return default
         return self.number(name) if self.is_set(name) else None
 
     def flag(self, name: str, default: bool) -> bool:
@@ -89,7 +91,7 @@ class ConfigFields:
         value = _show(self.data[name]) if name in self.data else "not set, which means on"
         return CheckpointError(
             f"{self.source}: {self.prefix}{name} is {value}: {feature} is not supported",
-            hint="swarepro runs dense Gemma 3 and Gemma 4 text models",
+            hint="swarepro runs dense Gemma 2, 3 and 4 text models",
         )
 
 

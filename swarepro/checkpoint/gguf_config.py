@@ -63,6 +63,7 @@ def parse_gguf_config(header: GgufHeader, *, path: Path) -> ModelConfig:
         layers=layers,
         rms_norm_eps=_float32_text(fields.number("attention.layer_norm_rms_epsilon")),
         norm_adds_one=True,
+        has_qk_norms=True,
         has_v_norm=False,
         has_layer_scalar=False,
         attention_scale=scale_dim**-0.5,

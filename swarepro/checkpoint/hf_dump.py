@@ -3,6 +3,7 @@
 from swarepro.checkpoint.config import LayerKind, ModelConfig, RopeKind, RopeSpec
 
 _ARCHITECTURES = {
+    "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "gemma4_text": "Gemma4ForCausalLM",
     "gemma4_unified_text": "Gemma4UnifiedForCausalLM",
@@ -34,7 +35,9 @@ def dump_hf_config(config: ModelConfig, *, dtype: str) -> dict[str, object]:
         "rope_parameters": {
             "sliding_attention": _rope(sliding.rope),
             "full_attention": _rope(full.rope),
-        },
+        }
+        if config.model_type != "gemma2"
+        else _rope(full.rope),
         "rms_norm_eps": config.rms_norm_eps,
         "hidden_activation": "gelu_pytorch_tanh",
         "final_logit_softcapping": config.final_softcap,

@@ -13,10 +13,25 @@ _HEAD_FIELDS = ("head_dim", "num_key_value_heads")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What a model family's config leaves out when it means the default."""
+    """What a model family's config leaves out when it means the default.
 
+    Attributes:
+        pattern: every layer of which number is full, where nothing else is said.
+        reads_pattern: ``sliding_window_pattern`` says otherwise; transformers ignores it elsewhere.
+        attention_softcap: None = none.
+        final_softcap: None = none.
+    """
+
+    is_gemma4: bool = False
+    pattern: int = 6
+    reads_pattern: bool = False
+    vocab_size: int = 262_144
     sliding_window: int
-    is_gemma4: bool
+    attention_softcap: float | None = None
+    final_softcap: float | None = None
+    max_position_embeddings: int = 131_072
+    per_layer_input: int = 0
+    has_qk_norms: bool = True
 
 
 def parse_layers(
@@ -61,7 +76,9 @@ def _layer_kinds(fields: ConfigFields, family: Family) -> list[LayerKind]:
                 raise fields.error("layer_types", f"only {' and '.join(LAYER_TYPES)}, not {name!r}")
         kinds = [LAYER_TYPES[name] for name in names]
     else:
-        pattern = 6 if family.is_gemma4 else fields.integer("sliding_window_pattern", 6)
+        pattern = family.pattern
+        if family.reads_pattern:
+            pattern = fields.integer("sliding_window_pattern", pattern)
         kinds = [
             LayerKind.SLIDING if (index + 1) % pattern else LayerKind.FULL
             for index in range(num_layers)
@@ -91,7 +108,7 @@ def _heads(fields: ConfigFields, family: Family, kinds: list[LayerKind]) -> list
     if "per_layer_config" in fields.data:
         _override(fields, kinds, heads)
         if not family.is_gemma4 and any(entry != shared for entry in heads):
-            raise fields.error("per_layer_config", "no differing layers in a Gemma 3 model")
+            raise fields.error("per_layer_config", "no differing layers in this model")
     elif family.is_gemma4:
         full = {**shared, "head_dim": fields.integer("global_head_dim", 512)}
         if fields.is_set("num_global_key_value_heads") and fields.flag("attention_k_eq_v", False):

@@ -1,10 +1,11 @@
 """Rotary embedding per layer kind from config.json, as transformers reads it.
 
+Gemma 2 has one flat ``rope_parameters`` for all layers, of old ``rope_theta`` and ``rope_scaling``.
 Gemma 3 has an old format (``rope_theta``, ``rope_local_base_freq``, ``rope_scaling``) beside the
 nested ``rope_parameters``; Gemma 4 has the latter only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from swarepro.checkpoint.config import LayerKind, RopeKind, RopeSpec
 from swarepro.checkpoint.fields import ConfigFields
@@ -21,6 +22,22 @@ _GEMMA4_DEFAULT: Mapping[str, object] = {
         "rope_theta": 1_000_000.0,
     },
 }
+
+
+def gemma2_ropes(fields: ConfigFields) -> Ropes:
+    """Return a Gemma 2 config's ropes; raise CheckpointError for one that is not supported."""
+    # An empty object is as good as none, in transformers too.
+    name = "rope_scaling" if fields.data.get("rope_scaling") else "rope_parameters"
+    table = fields.table(name)
+    own = {} if table is None else dict(table.data)
+    for key in own:
+        if table is not None and key in LAYER_TYPES:
+            raise table.error(key, "one rotary embedding for all layers of a Gemma 2 model")
+    own.setdefault("rope_theta", fields.number("rope_theta", 10_000.0))
+    if fields.is_set("partial_rotary_factor"):
+        own.setdefault("partial_rotary_factor", fields.data["partial_rotary_factor"])
+    shared = _spec(ConfigFields(own, source=fields.source, prefix=f"{fields.prefix}{name}."))
+    return dict.fromkeys(LAYER_TYPES.values(), shared)
 
 
 def gemma3_ropes(fields: ConfigFields) -> Ropes:
@@ -53,6 +70,14 @@ def gemma4_ropes(fields: ConfigFields) -> Ropes:
                 " wanted the rotary parameters of those layers"
             )
     return _specs(fields, nested)
+
+
+ROPES: Mapping[str, Callable[[ConfigFields], Ropes]] = {
+    "gemma2": gemma2_ropes,
+    "gemma3_text": gemma3_ropes,
+    "gemma4_text": gemma4_ropes,
+    "gemma4_unified_text": gemma4_ropes,
+}
 
 
 def _nested(fields: ConfigFields) -> dict[str, dict[str, object]]:

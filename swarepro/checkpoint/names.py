@@ -103,6 +103,8 @@ def layer_tensors(config: ModelConfig, layer: LayerConfig) -> tuple[TensorName, 
     absent = set()
     if layer.k_eq_v:
         absent.add(Part.V)
+    if not config.has_qk_norms:
+        absent |= {Part.Q_NORM, Part.K_NORM}
     if not config.has_layer_scalar:
         absent.add(Part.LAYER_SCALAR)
     return tuple(row for row in LAYER_TENSORS if row.part not in absent)

@@ -9,7 +9,11 @@ from swarepro.checkpoint.config import ModelConfig
 from swarepro.checkpoint.contract import Notify, Tokenizer
 from swarepro.checkpoint.names import TensorName, WantedTensor, stage_tensors
 from swarepro.checkpoint.synthetic_draw import draw_tensor
-from swarepro.checkpoint.synthetic_models import SYNTHETIC_MODELS, weight_distribution
+from swarepro.checkpoint.synthetic_models import (
+    PLAIN_MODELS,
+    SYNTHETIC_MODELS,
+    weight_distribution,
+)
 from swarepro.checkpoint.weights import StageWeights
 from swarepro.errors import CheckpointError
 from swarepro.registry import did_you_mean
@@ -55,7 +59,9 @@ class SyntheticCheckpoint:
 
     def draw(self, tensor: WantedTensor, *, device: torch.device) -> torch.Tensor:
         """Return one tensor: the wanted shape, bfloat16, contiguous, on ``device``."""
-        mean, std = weight_distribution(self.config, tensor.part, tensor.shape)
+        mean, std = weight_distribution(
+            self.config, tensor.part, tensor.shape, plain=self.name in PLAIN_MODELS
+        )
         layer = "" if tensor.layer is None else f"{tensor.layer}."
         key = f"{self.name}/{self.seed}/{layer}{tensor.part}"
         return draw_tensor(key, tensor.shape, mean=mean, std=std, device=device)

@@ -9,16 +9,16 @@ import torch
 class LayerWeights:
     """One layer; all in the run's dtype and on its device, contiguous.
 
-    Shapes: norms ``[E]``, ``q_norm`` and ``k_norm`` ``[D]``, ``qkv`` ``[(H + 2 K) D, E]`` with q,
-    k, v stacked in that order (``[(H + K) D, E]`` where ``k_eq_v``), ``o_proj`` ``[E, H D]``,
-    ``gate_up`` ``[2 F, E]`` with gate first, ``down`` ``[E, F]``, ``layer_scalar`` ``[1]`` or
-    None.
+    Shapes: norms ``[E]``, ``q_norm`` and ``k_norm`` ``[D]`` or None, ``qkv`` ``[(H + 2 K) D, E]``
+    with q, k, v stacked in that order (``[(H + K) D, E]`` where ``k_eq_v``), ``o_proj``
+    ``[E, H D]``, ``gate_up`` ``[2 F, E]`` with gate first, ``down`` ``[E, F]``, ``layer_scalar``
+    ``[1]`` or None.
     """
 
     input_norm: torch.Tensor
     qkv: torch.Tensor
-    q_norm: torch.Tensor
-    k_norm: torch.Tensor
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
     o_proj: torch.Tensor
     post_attention_norm: torch.Tensor
     pre_feedforward_norm: torch.Tensor

@@ -11,13 +11,23 @@ from typer.core import TyperGroup
 
 from swarepro import __version__
 from swarepro.cli import (
+    calibrate,
+    capture_hf,
     cases,
+    conclude,
     determinism,
+    diagnose,
     diff_boundaries,
     doctor,
+    explain,
     faults,
+    fill_probe,
+    foreign,
     inspect_bundle,
+    intervene,
+    ownership,
     points,
+    replay,
     run,
     synth,
 )
@@ -131,13 +141,24 @@ def program(
 
 
 add_command(app, "run", run.run)
+add_command(app, "capture-hf", capture_hf.capture_hf)
 add_command(app, "determinism", determinism.determinism)
+add_command(app, "ownership", ownership.ownership)
+add_command(app, "fill-probe", fill_probe.fill_probe)
+add_command(app, "replay", replay.replay)
+add_command(app, "intervene", intervene.intervene)
+add_command(app, "diagnose", diagnose.diagnose)
+add_command(app, "conclude", conclude.conclude)
 add_command(app, "diff-boundaries", diff_boundaries.diff_boundaries)
+add_command(app, "calibrate", calibrate.calibrate)
+add_command(app, "explain", explain.explain)
 app.add_typer(cases.app, name="cases")
 add_command(app, "points", points.points)
 add_command(app, "faults", faults.faults)
 add_command(app, "inspect", inspect_bundle.inspect)
 add_command(app, "doctor", doctor.doctor)
+add_command(app, "import", foreign.import_)
+add_command(app, "export", foreign.export)
 add_command(app, "synth", synth.synth)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from swarepro import api
 from swarepro.case import CaseSpec, PromptSpec, SessionSpec, convert_case, split_range
-from swarepro.cli.options import Dtype, Store
+from swarepro.cli.options import Dtype, Store, Switch
 from swarepro.cli.values import parse_chunks, parse_globs, parse_size, parse_tokens
 from swarepro.errors import UsageError
 from swarepro.points import Level
@@ -31,6 +31,8 @@ class CaseOptions:
     dtype: Dtype | None = None
     capacity: int | None = None
     swa_capacity: int | None = None
+    page_size: int | None = None
+    evict: Switch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ class RunFlags:
     points: str | None = None
     device: str | None = None
     route: str | None = None
+    ownership: Switch | None = None
     max_bundle_bytes: str | None = None
     recv: Path | None = None
 
@@ -79,7 +82,9 @@ def build_case(name: str | None, options: CaseOptions) -> CaseSpec:
     else:
         case = api.find_case(name)
         session = _session_of(case, options)
-    changes = _given(options, "model", "dtype", "capacity", "swa_capacity")
+    changes = _given(options, "model", "dtype", "capacity", "swa_capacity", "page_size")
+    if options.evict is not None:
+        changes["evict"] = options.evict is Switch.ON
     if options.stages is not None or options.layers is not None:
         changes |= {"stages": options.stages, "layers": options.layers}
     if session is not None:
@@ -105,6 +110,8 @@ def build_options(flags: RunFlags) -> api.RunOptions:
     changes = _given(flags, "schedule", "device", "route", "recv")
     if flags.max_bundle_bytes is not None:
         changes["max_bundle_bytes"] = parse_size(flags.max_bundle_bytes)
+    if flags.ownership is not None:
+        changes["ownership"] = flags.ownership is Switch.ON
     defaults = api.RunOptions()
     return replace(defaults, faults=faults, capture=replace(defaults.capture, **capture), **changes)
 
@@ -129,13 +136,17 @@ def _session_of(case: CaseSpec, options: CaseOptions) -> SessionSpec | None:
     given = [f"--{name}" for name in names if getattr(options, name) is not None]
     if not given:
         return None
-    if len(case.sessions) > 1:
+    if len(case.sessions) > 1 or case.script:
         raise UsageError(
-            f"{', '.join(given)}: the case {case.name!r} has {len(case.sessions)} sessions,"
-            " and the option does not say which one is meant",
+            f"{', '.join(given)}: the case {case.name!r} has {_several(case)},"
+            " and the option does not say what is meant",
             hint="write the sessions into a TOML file and run that",
         )
     return _changed_session(case.sessions[0], options)
+
+
+def _several(case: CaseSpec) -> str:
+    return "a script" if case.script else f"{len(case.sessions)} sessions"
 
 
 def _changed_session(session: SessionSpec, options: CaseOptions) -> SessionSpec:

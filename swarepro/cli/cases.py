@@ -1,5 +1,7 @@
 """`swarepro cases`: list, show and judge the shipped cases."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,7 +10,9 @@ from swarepro.cli import options as o
 from swarepro.cli.help import add_command
 from swarepro.cli.output import emit, emit_json, write
 from swarepro.cli.progress import progress_on_stderr
+from swarepro.cli.target import writing
 from swarepro.errors import ExitCode, SwareproError, UsageError
+from swarepro.report.detection import Row, detection_grid, detection_page
 from swarepro.report.model import Grid, Report, Tone
 from swarepro.report.words import MISSING, count, literal
 
@@ -55,8 +59,6 @@ def show(
     as_json: o.AsJson = False,
 ) -> ExitCode:
     """Print a case: its TOML file as it is, ready to be changed and run."""
-    from pathlib import Path
-
     import msgspec
 
     from swarepro import api
@@ -75,6 +77,12 @@ def run(
         list[str] | None, typer.Argument(metavar="CASE", help="Cases to judge.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", metavar="", help="All shipped cases.")] = False,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the table here too, as docs/detection.md, if all is well."
+        ),
+    ] = None,
     as_json: o.AsJson = False,
 ) -> ExitCode:
     """Run both arms of each case and judge it by its own expectations.
@@ -91,14 +99,19 @@ def run(
         )
     chosen = list(api.shipped_cases()) if every else list(names or ())
     if not chosen:
-        raise UsageError("there is no shipped case to run")
+        raise UsageError(
+            "there is no shipped case to run", hint="name a TOML file: swarepro cases run FILE"
+        )
     specs = [api.find_case(name) for name in chosen]
-    with progress_on_stderr() as progress:
-        judged = [_judge(spec, progress) for spec in specs]
+    with writing(markdown, option="--markdown") as page:
+        with progress_on_stderr() as progress:
+            judged = [_judge(spec, progress) for spec in specs]
+        if all(row["ok"] for row in judged):
+            page.write(detection_page([api.detection_row(spec) for spec in specs]))
     emit(
         as_json=as_json,
         document=lambda: {"ok": all(row["ok"] for row in judged), "cases": judged},
-        report=lambda: _judged_report(judged),
+        report=lambda: _judged_report(judged, [api.detection_row(spec) for spec in specs]),
     )
     if any(row["error"] for row in judged):
         return ExitCode.CANNOT_JUDGE
@@ -127,12 +140,21 @@ def _judge(case: "CaseSpec", progress: "Progress") -> dict[str, Any]:
     return {**row, "ok": result.ok, "checks": checks}
 
 
-def _judged_report(judged: list[dict[str, Any]]) -> Report:
+def _judged_report(judged: list[dict[str, Any]], rows: Sequence[Row]) -> Report:
+    """One table of what each detector says; below it what was not as stated, check by check."""
     good = sum(row["ok"] for row in judged)
+    headline = f"{good} of {count(len(judged), 'case')} found what they should."
+    if len(judged) == 1:
+        headline = (
+            "The case found what it should." if good else "The case did not find what it should."
+        )
     return Report(
-        headline=f"{good} of {count(len(judged), 'case')} found what they should.",
+        headline=headline,
         tone=Tone.GOOD if good == len(judged) else Tone.BAD,
-        grids=tuple(_judged_grid(row) for row in judged),
+        grids=(
+            detection_grid(rows, [row["ok"] for row in judged]),
+            *(_judged_grid(row) for row in judged if not row["ok"] or len(judged) == 1),
+        ),
     )
 
 
@@ -162,7 +184,7 @@ def _list_report(shipped: "list[CaseSpec]") -> Report:
     rows = tuple(
         (
             literal(case.name),
-            "\n".join(_session(session) for session in case.sessions),
+            _sessions(case),
             literal(case.summary or MISSING)
             + (f"\nfault: {literal(case.fault)}" if case.fault else ""),
         )
@@ -176,12 +198,24 @@ def _list_report(shipped: "list[CaseSpec]") -> Report:
     )
 
 
-def _session(session: "SessionSpec") -> str:
-    """Return e.g. ``"67 = 64 + 3, decode 2"``."""
+def _sessions(case: "CaseSpec") -> str:
+    """Return e.g. ``"67 = 64 + 3, decode 2"`` by session; with a script ``"scripted: 40, 30"``."""
+    if case.script:
+        return "scripted: " + ", ".join(_rows(session) for session in case.sessions)
+    return "\n".join(_session(session) for session in case.sessions)
+
+
+def _rows(session: "SessionSpec") -> str:
     prompt = session.prompt
-    rows = "text" if prompt.text is not None else str(prompt.random or len(prompt.tokens or ()))
+    return "text" if prompt.text is not None else str(prompt.random or len(prompt.tokens or ()))
+
+
+def _session(session: "SessionSpec") -> str:
+    from swarepro.case import DEFAULT_CHUNK
+
+    rows = _rows(session)
     if session.chunks is None:
-        rows += f" in {session.chunk}s"
+        rows += f" in {session.chunk or DEFAULT_CHUNK}s"
     elif len(session.chunks) > 1:
         rows += f" = {' + '.join(map(str, session.chunks))}"
     return rows + (f", decode {session.decode}" if session.decode else "")

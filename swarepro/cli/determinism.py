@@ -10,6 +10,7 @@ import typer
 from swarepro.cli import options as o
 from swarepro.cli.output import emit
 from swarepro.cli.progress import progress_on_stderr
+from swarepro.cli.with_case import with_case
 from swarepro.errors import ExitCode, IncomparableError, UsageError
 from swarepro.report.words import listed, literal
 
@@ -22,8 +23,11 @@ KEEP_HINT = (
 )
 
 
+@with_case("schedule")
 def determinism(
-    case: o.CaseName = None,
+    spec: "CaseSpec",
+    run_options: "RunOptions",
+    *,
     repeats: Annotated[
         int | None,
         typer.Option(
@@ -44,26 +48,6 @@ def determinism(
             metavar="DIR", help="Keep the bundles of the modal and of one deviating repeat here."
         ),
     ] = None,
-    model: o.Model = None,
-    prompt: o.Prompt = None,
-    tokens: o.Tokens = None,
-    chunk: o.Chunk = None,
-    chunks: o.Chunks = None,
-    decode: o.Decode = None,
-    stages: o.Stages = None,
-    layers: o.Layers = None,
-    recv: o.Recv = None,
-    fault: o.FaultNames = None,
-    unpatched: o.Unpatched = False,
-    dtype: o.DtypeName = None,
-    device: o.Device = None,
-    route: o.Route = None,
-    capacity: o.Capacity = None,
-    swa_capacity: o.SwaCapacity = None,
-    capture: o.Capture = None,
-    store: o.StoreKind = None,
-    points: o.PointGlobs = None,
-    max_bundle_bytes: o.MaxBundleBytes = None,
     as_json: o.AsJson = False,
 ) -> ExitCode:
     """Repeat a case and say which boundary varies first, and which value it harms first.
@@ -72,36 +56,8 @@ def determinism(
     anything varies.
     """
     from swarepro import api
-    from swarepro.cli.assemble import CaseOptions, RunFlags, assemble
     from swarepro.report import determinism_document, determinism_report
 
-    spec, run_options = assemble(
-        case,
-        CaseOptions(
-            model=model,
-            prompt=prompt,
-            tokens=tokens,
-            chunk=chunk,
-            chunks=chunks,
-            decode=decode,
-            stages=stages,
-            layers=layers,
-            dtype=dtype,
-            capacity=capacity,
-            swa_capacity=swa_capacity,
-        ),
-        RunFlags(
-            faults=tuple(fault or ()),
-            unpatched=unpatched,
-            capture=capture,
-            store=store,
-            points=points,
-            device=device,
-            route=route,
-            max_bundle_bytes=max_bundle_bytes,
-            recv=recv,
-        ),
-    )
     wanted = spec.repeats if repeats is None else repeats
     if wanted < 2:
         raise UsageError(
@@ -122,7 +78,8 @@ def determinism(
         point = found.only_some[0]
         raise IncomparableError(
             f"{len(found.only_some)} boundaries are missing in some repeats,"
-            f" the first is step {point.step}, {point.name}"
+            f" the first is step {point.step}, {point.name}",
+            hint="repeats of one case compute the same boundaries: please report this defect",
         )
     varies = found.verdict == "NONDETERMINISTIC"
     emit(

@@ -8,9 +8,10 @@ import typer
 from swarepro.cli import options as o
 from swarepro.cli.output import emit
 from swarepro.cli.progress import progress_on_stderr
-from swarepro.errors import ExitCode
+from swarepro.errors import ExitCode, UsageError
 
 _TOLERANCE = "Tolerance (none: bitwise)"
+_FLOOR = "Noise floor (instead of a tolerance; rows are joined by position)"
 
 
 def diff_boundaries(
@@ -23,7 +24,8 @@ def diff_boundaries(
     align: Annotated[
         o.Align | None,
         typer.Option(
-            help="How boundaries are matched; by default step for equal steps, else position.",
+            help="How boundaries are matched; by default step where one run begins as the other"
+            " does, else position.",
         ),
     ] = None,
     atol: Annotated[
@@ -43,6 +45,22 @@ def diff_boundaries(
             rich_help_panel=_TOLERANCE,
         ),
     ] = None,
+    floor: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Judge by a noise floor (`swarepro calibrate`): WRONG, NOISE or TIE.",
+            rich_help_panel=_FLOOR,
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            metavar="F",
+            help="How far beyond the floor is still noise, by default 4.",
+            rich_help_panel=_FLOOR,
+        ),
+    ] = None,
     verify: Annotated[
         bool,
         typer.Option(
@@ -53,11 +71,18 @@ def diff_boundaries(
 ) -> ExitCode:
     """Say where two runs part: the earliest boundary, the earliest bad store, the value it harms.
 
-    Exit code 0 identical or within tolerance, 1 diverged, 2 nothing could be judged.
+    Exit code 0 identical, within tolerance, noise or a tie; 1 diverged or wrong; 2 nothing could be
+    judged.
     """
     from swarepro import api
     from swarepro.report import diff_document, diff_report, make_tolerance
 
+    if floor is not None:
+        given: dict[str, object] = {"atol": atol, "rtol": rtol, "max-ulp": max_ulp, "align": align}
+        given["verify"] = verify or None
+        return _assess(baseline, target, floor, margin, given, as_json=as_json)
+    if margin is not None:
+        raise UsageError("--margin is of a floor", hint="give the floor, too: --floor FILE")
     tolerance = make_tolerance(atol=atol, rtol=rtol, max_ulp=max_ulp)
     with progress_on_stderr() as progress:
         divergence = api.diff_runs(
@@ -77,3 +102,34 @@ def diff_boundaries(
         "DIVERGED": ExitCode.FINDING,
         "INCOMPARABLE": ExitCode.CANNOT_JUDGE,
     }.get(divergence.verdict, ExitCode.NOTHING_FOUND)
+
+
+def _assess(
+    baseline: Path,
+    target: Path,
+    floor: Path,
+    margin: float | None,
+    given: dict[str, object],
+    *,
+    as_json: bool,
+) -> ExitCode:
+    from swarepro import api
+    from swarepro.report.assessment import assessment_document, assessment_report
+
+    told = [f"--{name}" for name, value in given.items() if value is not None]
+    if told:
+        raise UsageError(
+            f"{', '.join(told)} cannot be given with --floor: the floor says what is noise, rows"
+            " are joined by position, and every tensor that is opened is checked",
+            hint="leave it out, or leave out --floor",
+        )
+    found = api.assess_runs(baseline, target, floor=floor, margin=margin)
+    emit(
+        as_json=as_json,
+        document=lambda: assessment_document(found),
+        report=lambda: assessment_report(found),
+    )
+    return {
+        "WRONG": ExitCode.FINDING,
+        "INCOMPARABLE": ExitCode.CANNOT_JUDGE,
+    }.get(found.verdict, ExitCode.NOTHING_FOUND)

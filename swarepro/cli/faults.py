@@ -18,6 +18,7 @@ def faults(as_json: o.AsJson = False) -> ExitCode:
             "faults": [
                 {
                     "name": fault.name,
+                    "mechanism": fault.mechanism,
                     "part": fault.part,
                     "effect": str(fault.effect),
                     "summary": fault.summary,
@@ -31,10 +32,11 @@ def faults(as_json: o.AsJson = False) -> ExitCode:
             grids=(
                 Grid(
                     title="",
-                    columns=("fault", "part", "effect", "summary"),
+                    columns=("fault", "", "part", "effect", "summary"),
                     rows=tuple(
                         (
                             literal(fault.name),
+                            literal(fault.mechanism),
                             literal(fault.part),
                             literal(fault.effect),
                             literal(fault.summary),

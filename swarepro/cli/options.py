@@ -24,6 +24,21 @@ class Store(StrEnum):
     TENSOR = "tensor"
 
 
+class EngineName(StrEnum):
+    """What computes a run."""
+
+    PAGED = "paged"
+    DENSE = "dense"
+    DENSE_FP64 = "dense-fp64"
+
+
+class Switch(StrEnum):
+    """Of something that is on unless it is switched off."""
+
+    ON = "on"
+    OFF = "off"
+
+
 class Align(StrEnum):
     """How the boundaries of two runs are matched."""
 
@@ -151,6 +166,23 @@ Capacity = Annotated[
 SwaCapacity = Annotated[
     int | None,
     typer.Option(min=1, metavar="POSITIONS", help="Of the SWA pool.", rich_help_panel=_HOW),
+]
+PageSize = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, metavar="SLOTS", help="Of both pools.", rich_help_panel=_HOW),
+]
+Evict = Annotated[
+    Switch | None,
+    typer.Option(
+        help="Free SWA slots that no later query sees; by default as the case says.",
+        rich_help_panel=_HOW,
+    ),
+]
+Ownership = Annotated[
+    Switch | None,
+    typer.Option(
+        help="Watch who owns and who uses every KV slot, by default on.", rich_help_panel=_HOW
+    ),
 ]
 Capture = Annotated[
     Level | None,

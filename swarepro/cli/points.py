@@ -22,6 +22,7 @@ def points(as_json: o.AsJson = False) -> ExitCode:
                     "level": str(point.level),
                     "dims": list(point.dims),
                     "inputs": list(point.inputs),
+                    "optional": point.optional,
                 }
                 for order, point in enumerate(ALL)
             ]
@@ -58,5 +59,6 @@ def _report() -> Report:
             " E hidden, H query heads, K kv heads, J both, D head_dim, Q all of q, k and v,"
             " F gate and up, V vocabulary, 2 K and V.",
             "An input that ends in @previous is the previous layer's, or the step's.",
+            f"A model may lack {' or '.join(point.name for point in ALL if point.optional)}.",
         ),
     )

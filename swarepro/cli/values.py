@@ -40,6 +40,21 @@ def parse_size(text: str) -> int:
     return int(float(match.group(1)) * unit) if "." in match.group(1) else int(match[1]) * unit
 
 
+def parse_letter_sizes(text: str | None) -> dict[str, int]:
+    """Return the sizes of ``H=8,K=4``; none for None. Raises UsageError."""
+    sizes: dict[str, int] = {}
+    for part in [] if text is None else text.split(","):
+        letter, _, number = part.strip().partition("=")
+        is_letter = len(letter) == 1 and "A" <= letter <= "Z" and letter not in sizes
+        if not is_letter or re.fullmatch(r"[1-9][0-9]{0,8}", number, re.ASCII) is None:
+            raise UsageError(
+                f"--sizes: {part.strip()[:40]!r} is no LETTER=NUMBER, or the letter is there twice",
+                hint="write --sizes H=8,K=4,D=256",
+            )
+        sizes[letter] = int(number)
+    return sizes
+
+
 def parse_globs(text: str) -> tuple[str, ...]:
     """Return the name globs of ``L0_*,logits``; each must match a point of some layer."""
     globs = tuple(part.strip() for part in text.split(","))

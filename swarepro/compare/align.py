@@ -1,8 +1,9 @@
 """Which boundary of one run belongs to which of the other. Works on records; opens no tensor.
 
-By step: the same (step, name, occurrence). By position: rows of all steps joined by (session,
-logical position), for points whose rows are positions; a KV slice counts at each row's first write.
-What crosses a stage edge is matched by the layer at the edge, so that stage splits may differ.
+By step: the same (step, name, session, rank). By position: rows of all steps joined by (session,
+logical position), for points whose rows are positions; a KV slice counts at each row's first write,
+or where a session that took it over shows it first. What crosses a stage edge is matched by the
+layer at the edge, so that stage splits may differ.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,8 @@ from typing import Literal
 
 from swarepro import points
 from swarepro.bundle.read import Bundle
-from swarepro.bundle.schema import Manifest, StepEntry, TensorRecord
+from swarepro.bundle.schema import Manifest, TensorRecord
+from swarepro.compare.names import told_apart
 from swarepro.compare.rows import (
     Missing,
     Overlap,
@@ -19,6 +21,12 @@ from swarepro.compare.rows import (
     first_appearances,
     missing,
     overlaps,
+)
+from swarepro.compare.steps import (
+    first_differing_step,
+    last_common_step,
+    same_spans,
+    same_steps,
 )
 from swarepro.compare.types import Tolerance
 from swarepro.errors import IncomparableError
@@ -45,7 +53,7 @@ class StepAlignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedRows:
-    """One boundary over all steps of a session: the rows that both sides have, by position."""
+    """One boundary of one session over all its steps: the rows of both sides, by position."""
 
     overlaps: tuple[Overlap, ...]
 
@@ -63,45 +71,35 @@ class PositionAlignment:
 def choose_align(baseline: Manifest, target: Manifest, align: Align | None) -> Align:
     """Return how to align: as asked, else by step when both runs have the same steps.
 
+    A run that was stopped has the steps of the other as far as it went.
+
     Raises:
         IncomparableError: ``step`` was asked for and the steps differ; it names the first one.
     """
-    differing = _first_differing_step(baseline.steps, target.steps)
+    differing = first_differing_step(baseline, target, common=True)
     if align == "step" and differing is not None:
         raise IncomparableError(
             f"the runs have different steps, first at {differing}",
-            hint="align by position: --align position with --atol/--rtol or --max-ulp",
+            hint="align by position: --align position"
+            + (" with --atol/--rtol or --max-ulp" if _other_bytes(baseline, target) else ""),
         )
     return align or ("step" if differing is None else "position")
-
-
-def _first_differing_step(
-    baseline: tuple[StepEntry, ...], target: tuple[StepEntry, ...]
-) -> str | None:
-    for index in range(max(len(baseline), len(target))):
-        left = baseline[index] if index < len(baseline) else None
-        right = target[index] if index < len(target) else None
-        if left != right:
-            return f"step {index}: {_show(left)} against {_show(right)}"
-    return None
-
-
-def _show(step: StepEntry | None) -> str:
-    if step is None:
-        return "none"
-    spans = ", ".join(f"session {span.session} rows {span.start}:{span.end}" for span in step.spans)
-    return f"{step.phase} of {spans}" + (" after a reset" if step.reset else "")
 
 
 def require_tolerance(
     baseline: Manifest, target: Manifest, align: Align, tolerance: Tolerance | None
 ) -> None:
-    """Raise IncomparableError where bytes cannot be expected to agree and no tolerance is given."""
+    """Raise IncomparableError where bytes cannot be expected to agree and no tolerance is given.
+
+    Other chunks round otherwise. The same chunks in other batches need no tolerance on the eager
+    route: it promises each session the bytes that it has alone, whatever runs beside it.
+    """
     if tolerance is not None:
         return
     reasons = [
         f"{what} {left} against {right}"
         for what, left, right in (
+            ("engine", baseline.backend.engine, target.backend.engine),
             ("dtype", baseline.backend.dtype, target.backend.dtype),
             ("device", baseline.backend.device, target.backend.device),
             ("route", baseline.backend.route, target.backend.route),
@@ -109,13 +107,25 @@ def require_tolerance(
         )
         if left != right
     ]
-    if align == "position" and baseline.steps != target.steps:
-        reasons.insert(0, "the chunking differs")
+    other_bytes = _other_bytes(baseline, target) if align == "position" else None
+    if other_bytes is not None:
+        reasons.insert(0, other_bytes)
     if reasons:
         raise IncomparableError(
             f"these runs need a tolerance: {'; '.join(reasons)}",
             hint="give --atol and --rtol, or --max-ulp",
         )
+
+
+def _other_bytes(baseline: Manifest, target: Manifest) -> str | None:
+    """Say why the steps of the two runs need not give the same bytes; None where they have to."""
+    if same_steps(baseline, target):
+        return None
+    if not same_spans(baseline, target):
+        return "the chunking differs"
+    if not all(run.backend.route.startswith("eager") for run in (baseline, target)):
+        return "the batches differ, and only the eager routes give the same bytes in each"
+    return None
 
 
 def unalignable(
@@ -134,49 +144,61 @@ def unalignable(
 
 
 def intended(baseline: Manifest, target: Manifest, tolerance: Tolerance | None) -> frozenset[str]:
-    """Return the points that differ by intent: other routes were chosen, with a tolerance."""
+    """Return the points that differ by intent: other engines or routes, with a tolerance.
+
+    Which slots a position has, and what lay there before it, is an engine's own affair; the
+    reference has none at all.
+    """
+    if tolerance is None:
+        return frozenset()
+    if baseline.backend.engine != target.backend.engine:
+        return points.OF_AN_ENGINE
     chosen = [
         (manifest.backend.route, manifest.backend.device, manifest.backend.triton)
         for manifest in (baseline, target)
     ]
-    if chosen[0] != chosen[1] and tolerance is not None:
-        return frozenset((points.ROUTE.name,))
-    return frozenset()
+    return frozenset((points.ROUTE.name,)) if chosen[0] != chosen[1] else frozenset()
 
 
 def align_steps(
     baseline: Bundle, target: Bundle, *, skip: frozenset[str] = frozenset()
 ) -> StepAlignment:
-    """Match records by (step, name, occurrence).
+    """Match records by (step, name, session, rank of them); the order of spans does not matter.
 
     Layer ids in names are global, so a chain of stages matches a single stage at every boundary
     that both have; what only the chain has (sends, receives, copies of metadata) is one-sided.
+    Steps that only one run has are left out.
 
     Args:
         baseline: one run.
         target: the other.
         skip: names of declared points to leave out.
     """
-    edges, target_edges = _stage_edges(baseline), _stage_edges(target)
+    last = last_common_step(baseline.manifest, target.manifest)
     partners = {
-        (record.step, record.name, _which(record, target_edges)): record
-        for record in target.records
+        (record.step, record.name, record.session, which): record
+        for record, which in told_apart(target.manifest.stages, target.records)
+        if record.step <= last
     }
     pairs: list[tuple[TensorRecord, TensorRecord]] = []
     only_baseline: list[TensorRecord] = []
     skipped: set[str] = set()
-    for record in baseline.records:
-        partner = partners.pop((record.step, record.name, _which(record, edges)), None)
-        if partner is None:
-            only_baseline.append(record)
-        elif record.point in skip:
+    for record, which in told_apart(baseline.manifest.stages, baseline.records):
+        if record.step > last:
+            break
+        partner = partners.pop((record.step, record.name, record.session, which), None)
+        if record.point in skip:
             skipped.add(record.point)
+        elif partner is None:
+            only_baseline.append(record)
         else:
             pairs.append((record, partner))
+    only_target = [record for record in partners.values() if record.point not in skip]
+    skipped.update(record.point for record in partners.values() if record.point in skip)
     return StepAlignment(
         pairs=tuple(pairs),
         only_baseline=tuple(Missing(record=record) for record in only_baseline),
-        only_target=tuple(Missing(record=record) for record in partners.values()),
+        only_target=tuple(Missing(record=record) for record in only_target),
         skipped=_in_order(skipped),
     )
 
@@ -184,7 +206,7 @@ def align_steps(
 def align_positions(
     baseline: Bundle, target: Bundle, *, skip: frozenset[str] = frozenset()
 ) -> PositionAlignment:
-    """Join rows by (session, name, occurrence, position); see `align_steps`."""
+    """Join rows by (session, name, rank, position); see `align_steps`."""
     skipped: set[str] = set()
     left, right = _segments(baseline, skip, skipped), _segments(target, skip, skipped)
     joined: list[JoinedRows] = []
@@ -215,28 +237,13 @@ def _segments(
     bundle: Bundle, skip: frozenset[str], skipped: set[str]
 ) -> dict[tuple[int, str, int], list[Segment]]:
     grouped: dict[tuple[int, str, int], list[TensorRecord]] = {}
-    edges = _stage_edges(bundle)
-    for record in bundle.records:
+    for record, which in told_apart(bundle.manifest.stages, bundle.records):
         if record.point in skip or not _has_positions(record):
             skipped.add(record.point)
             continue
-        place = (record.session, record.name, _which(record, edges))
+        place = (record.session, record.name, which)
         grouped.setdefault(place, []).append(record)
     return {place: first_appearances(group) for place, group in grouped.items()}
-
-
-def _stage_edges(bundle: Bundle) -> dict[tuple[str, int], int]:
-    """Return the layer at which each stage sends and receives."""
-    send, receive = points.BOUNDARY_SEND_HIDDEN.name, points.BOUNDARY_RECV_HIDDEN.name
-    edges = {(send, rank): stage.layer_end for rank, stage in enumerate(bundle.manifest.stages)}
-    for rank, stage in enumerate(bundle.manifest.stages):
-        edges[receive, rank] = stage.layer_start
-    return edges
-
-
-def _which(record: TensorRecord, edges: dict[tuple[str, int], int]) -> int:
-    """Return what tells records of one name in one step apart."""
-    return edges.get((record.point, record.stage), record.occurrence)
 
 
 def _has_positions(record: TensorRecord) -> bool:

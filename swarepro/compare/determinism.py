@@ -6,12 +6,14 @@ from math import ceil, log, log1p
 
 from swarepro import points
 from swarepro.bundle.schema import TensorRecord
+from swarepro.compare.names import ranks, shown_name
 from swarepro.compare.types import BoundaryClasses, Determinism, OneSided
 from swarepro.errors import IncomparableError
 from swarepro.points import ExecKey, PointKind
 
 _OUTPUTS = frozenset((points.LOGITS.name, points.BOUNDARY_SEND_HIDDEN.name))
-_Boundary = tuple[int, str, int]
+_Boundary = tuple[int, int, str, int, int]
+"""Step, stage, name, session, occurrence."""
 
 
 def upper_bound(repeats: int, confidence: float = 0.95) -> float:
@@ -50,7 +52,7 @@ def classify(
     """
     if len(repeats) != len(tokens) or not repeats:
         raise ValueError(f"{len(repeats)} repeats with {len(tokens)} lists of tokens")
-    digests, examples = _collect(repeats)
+    digests, examples, names = _collect(repeats)
     if not digests:
         raise IncomparableError(
             "nothing was captured: repeats cannot be compared", hint="run with --capture op"
@@ -62,8 +64,10 @@ def classify(
     for boundary in ordered:
         record, seen = examples[boundary], digests[boundary]
         if len(seen) < len(repeats):
-            only_some.append(OneSided(step=record.step, name=record.key))
-        classes = _classes(record, seen)
+            only_some.append(
+                OneSided(step=record.step, session=record.session, name=names[boundary])
+            )
+        classes = _classes(record, seen, names[boundary])
         deviations.update(classes.deviating)
         found.append(classes)
     usual = Counter(tokens).most_common(1)[0][0]
@@ -80,36 +84,50 @@ def classify(
         deviating=tuple(sorted(deviations)),
         rate_upper_bound=None if deviations or only_some else upper_bound(len(repeats)),
         only_some=tuple(only_some),
+        several_sessions=len({record.session for record in examples.values()}) > 1,
     )
 
 
 def _collect(
     repeats: Sequence[Sequence[TensorRecord]],
-) -> tuple[dict[_Boundary, dict[int, tuple[str, ...]]], dict[_Boundary, TensorRecord]]:
-    """Return what each repeat shows at each boundary, and one record of each boundary."""
+) -> tuple[
+    dict[_Boundary, dict[int, tuple[str, ...]]],
+    dict[_Boundary, TensorRecord],
+    dict[_Boundary, str],
+]:
+    """Return what each repeat shows at each boundary, one record of each, and its name."""
     shown: dict[_Boundary, dict[int, tuple[str, ...]]] = {}
     examples: dict[_Boundary, TensorRecord] = {}
+    names: dict[_Boundary, str] = {}
     for index, records in enumerate(repeats):
-        for record in records:
-            boundary = (record.step, record.name, record.occurrence)
+        for record, rank in zip(records, ranks(records), strict=True):
+            boundary = (
+                record.step,
+                record.stage,
+                record.name,
+                record.session,
+                record.occurrence,
+            )
             if boundary not in examples:
                 examples[boundary] = record
+                names[boundary] = shown_name(record, rank)
                 shown[boundary] = {}
             if index in shown[boundary]:
                 raise ValueError(f"repeat {index} has {record.key} of step {record.step} twice")
             # Equal bytes in another dtype or shape are another tensor.
             shape = map(str, record.shape)
             shown[boundary][index] = (record.digest, record.algorithm, record.dtype, *shape)
-    return shown, examples
+    return shown, examples, names
 
 
-def _classes(record: TensorRecord, seen: dict[int, tuple[str, ...]]) -> BoundaryClasses:
+def _classes(record: TensorRecord, seen: dict[int, tuple[str, ...]], name: str) -> BoundaryClasses:
     counts = Counter(seen.values())  # in order of the repeats, and so are ties
     modal = counts.most_common(1)[0][0]
     return BoundaryClasses(
         step=record.step,
         stage=record.stage,
-        name=record.key,
+        session=record.session,
+        name=name,
         layer=record.layer,
         kind=record.kind,
         classes=tuple(sorted(counts.values(), reverse=True)),
@@ -123,11 +141,11 @@ def _outputs_vary(
     examples: dict[_Boundary, TensorRecord],
     found: Sequence[BoundaryClasses],
 ) -> tuple[int, ...]:
-    last: dict[int, BoundaryClasses] = {}
+    last: dict[tuple[int, int], BoundaryClasses] = {}
     for boundary, classes in zip(ordered, found, strict=True):
         if examples[boundary].point in _OUTPUTS:
-            last[classes.step] = classes
-    return tuple(step for step, classes in sorted(last.items()) if classes.distinct > 1)
+            last[classes.step, classes.session] = classes
+    return tuple(sorted({step for (step, _), classes in last.items() if classes.distinct > 1}))
 
 
 def _key(record: TensorRecord) -> ExecKey:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from swarepro.bundle.captured import lacking
 from swarepro.bundle.read import Bundle
 from swarepro.bundle.schema import TensorRecord
 from swarepro.compare.align import (
@@ -17,9 +18,12 @@ from swarepro.compare.align import (
 )
 from swarepro.compare.inputs import Inputs
 from swarepro.compare.judge import Judge, Judged
+from swarepro.compare.names import ranks, shown_name
 from swarepro.compare.origin import find_inputs, origin_of
+from swarepro.compare.patterns import Off, patterns
 from swarepro.compare.rows import Missing, whole_records
 from swarepro.compare.settings import differences, tokens_differ
+from swarepro.compare.steps import last_common_step, several_sessions
 from swarepro.compare.types import (
     BoundaryDiff,
     Divergence,
@@ -75,7 +79,7 @@ def compare_bundles(
     Args:
         baseline: what the other is measured against.
         target: the other.
-        align: None = ``step`` when both ran the same steps, else ``position``.
+        align: None = ``step`` when both ran the same steps, as far as both go, else ``position``.
         tolerance: None = bitwise, by digest; only the tensors that carry the answer are opened.
             Under a tolerance every pair with other digests is opened.
         verify: hash every stored tensor against its record first.
@@ -212,11 +216,13 @@ def _conclude(
         identical=aligned.identical,
         judged=aligned.judged,
         whole=aligned.whole,
-        ignored=intended(baseline.manifest, target.manifest, tolerance),
+        ignored=intended(baseline.manifest, target.manifest, tolerance)
+        | (lacking(baseline.manifest, baseline.records) & lacking(target.manifest, target.records)),
     )
     opened = _open_answer(diverged, inputs, judge)
+    names, target_names = _names(baseline), _names(target)
     shown = {
-        id(item): _boundary(opened.get(id(item), item), _origin(item, inputs))
+        id(item): _boundary(opened.get(id(item), item), _origin(item, inputs), names)
         for item in aligned.judged
     }
     first = diverged[0] if diverged else None
@@ -232,19 +238,52 @@ def _conclude(
         compared=compared,
         tensors_opened=judge.tensors_opened,
         boundaries=tuple(shown.values()),
-        last_identical=_last_identical(aligned.identical, first),
+        last_identical=_last_identical(aligned.identical, first, names),
         first=shown[id(first)] if first else None,
         first_state=shown[id(state)] if state else None,
         first_value=shown[id(value)] if value else None,
         exact=exact,
         exact_state=exact and _is_exact(aligned, state, inputs, kinds=(PointKind.STATE,)),
         exact_value=exact and _is_exact(aligned, value, inputs, kinds=(PointKind.VALUE,)),
-        only_baseline=_one_sided(aligned.only_baseline),
-        only_target=_one_sided(aligned.only_target),
+        only_baseline=_one_sided(aligned.only_baseline, names),
+        only_target=_one_sided(aligned.only_target, target_names),
         tokens_differ=other_tokens,
         skipped=aligned.skipped,
+        patterns=_patterns(baseline, target, value or first, shown),
         differences=differences(baseline.manifest, target.manifest),
+        several_sessions=several_sessions(baseline.manifest, target.manifest),
+        last_step=_last_step(baseline, target) if align == "step" else None,
     )
+
+
+def _patterns(
+    baseline: Bundle, target: Bundle, item: Judged | None, shown: dict[int, BoundaryDiff]
+) -> tuple[str, ...]:
+    """Look at the rows of one boundary that were found to differ."""
+    numbers = None if item is None else shown[id(item)].numbers
+    if item is None or numbers is None or item.verdict is not Verdict.DIVERGED:
+        return ()
+    off = Off(
+        point=item.baseline.point,
+        layer=item.baseline.layer,
+        session=item.baseline.session,
+        positions=numbers.positions,
+        heads=numbers.heads,
+        num_heads=numbers.num_heads,
+    )
+    return patterns(baseline, target, off)
+
+
+def _last_step(baseline: Bundle, target: Bundle) -> int | None:
+    """Return the last step that both runs have, where one of them goes further."""
+    left, right = baseline.manifest, target.manifest
+    return None if len(left.steps) == len(right.steps) else last_common_step(left, right)
+
+
+def _names(bundle: Bundle) -> tuple[str, ...]:
+    """Return how users see each record, by its index."""
+    pairs = zip(bundle.records, ranks(bundle.records), strict=True)
+    return tuple(shown_name(record, rank) for record, rank in pairs)
 
 
 def _earliest(diverged: Sequence[Judged], kind: PointKind) -> Judged | None:
@@ -286,12 +325,13 @@ def _origin(item: Judged, inputs: dict[int, Inputs]) -> Origin | None:
     return origin_of(inputs[id(item)]) if id(item) in inputs else None
 
 
-def _boundary(item: Judged, origin: Origin | None) -> BoundaryDiff:
+def _boundary(item: Judged, origin: Origin | None, names: Sequence[str]) -> BoundaryDiff:
     record = item.baseline
     return BoundaryDiff(
         step=record.step,
         stage=record.stage,
-        name=record.key,
+        session=record.session,
+        name=names[record.index],
         layer=record.layer,
         kind=record.kind,
         verdict=item.verdict,
@@ -301,14 +341,16 @@ def _boundary(item: Judged, origin: Origin | None) -> BoundaryDiff:
     )
 
 
-def _last_identical(identical: list[TensorRecord], first: Judged | None) -> BoundaryDiff | None:
+def _last_identical(
+    identical: list[TensorRecord], first: Judged | None, names: Sequence[str]
+) -> BoundaryDiff | None:
     if first is None:
         return None
     before = [record for record in identical if record.index < first.baseline.index]
     if not before:
         return None
     last = max(before, key=lambda record: record.index)
-    return _boundary(Judged(baseline=last, target=last, verdict=Verdict.IDENTICAL), None)
+    return _boundary(Judged(baseline=last, target=last, verdict=Verdict.IDENTICAL), None, names)
 
 
 def _is_exact(
@@ -337,8 +379,13 @@ def _before(record: TensorRecord, other: TensorRecord) -> bool:
     return record.index < other.index
 
 
-def _one_sided(missing: Iterable[Missing]) -> tuple[OneSided, ...]:
+def _one_sided(missing: Iterable[Missing], names: Sequence[str]) -> tuple[OneSided, ...]:
     return tuple(
-        OneSided(step=one.record.step, name=one.record.key, positions=one.positions)
+        OneSided(
+            step=one.record.step,
+            session=one.record.session,
+            name=names[one.record.index],
+            positions=one.positions,
+        )
         for one in missing
     )

@@ -1,7 +1,13 @@
 """From what a boundary was computed: tells the source of a divergence from what merely inherits it.
 
 The edges are the inputs that `swarepro.points` declares, at concrete stages and layers, and what
-persists from one step of a session to the next: the pool, the slots and the token.
+persists from one step of a session to the next: the pool, the slots and the token. A session that
+takes over another's rows goes on from that one's last step, and from those that wrote the rows.
+
+Sessions share the pools, yet no edge leads from one to another that runs beside it: what a store of
+another session does to these rows is no input but the harm itself. Rows that differ although the
+session's own last store left them equal, or a store that differs although its rows, slots and the
+rows before it are equal, are a source: somebody changed them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from swarepro import points
 from swarepro.bundle.schema import Manifest
+from swarepro.compare.steps import phase_of, previous_spans
 from swarepro.points import PointKind, Scope
 
 _PREVIOUS = "@previous"
@@ -18,7 +25,7 @@ _FROM_LAST_STEP = {
     points.FULL_SLOTS.name: points.FULL_SLOTS.name,
     points.SWA_SLOTS.name: points.SWA_SLOTS.name,
 }
-"""What a point holds over from the session's previous step."""
+"""What a point holds over from the step that its session goes on from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +34,7 @@ class Place:
 
     step: int
     stage: int
+    session: int
     point: str
     layer: int | None
 
@@ -59,7 +67,8 @@ class InputGraph:
         manifest: of the run.
         differs: whether a boundary diverges; None when it was not captured or not judged on both
             sides, and then its own inputs may still show that it does.
-        ignored: points that differ by intent, and are no input.
+        ignored: points that differ by intent, or that the model lacks; their inputs take their
+            place.
     """
 
     def __init__(
@@ -70,18 +79,16 @@ class InputGraph:
         ignored: frozenset[str] = frozenset(),
     ) -> None:
         self._stages = manifest.stages
-        self._sliding = {owned.stage for owned in manifest.ownership}
+        self._sliding = {owned.stage for owned in manifest.ownership if owned.group == "sliding"}
         self._judged = differs
         self._ignored = ignored
         self._known: dict[Place, Inputs] = {}
-        self._phase = {step.index: step.phase for step in manifest.steps}
-        self._previous_step: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for step in manifest.steps:
-            for span in step.spans:
-                if span.session in last:
-                    self._previous_step[step.index] = last[span.session]
-                last[span.session] = step.index
+        self._phase = {
+            (step.index, span.session): phase_of(step, span)
+            for step in manifest.steps
+            for span in step.spans
+        }
+        self._previous = previous_spans(manifest)
 
     def inputs(self, place: Place) -> Inputs:
         """Return what is known of the inputs of ``place``."""
@@ -106,7 +113,7 @@ class InputGraph:
                 if ahead:
                     stack += ahead
                     continue
-                own = Inputs(differ=False, unseen=frozenset((points.by_name(current.point).kind,)))
+                own = _NOTHING if current.point in self._ignored else _unseen(current)
                 found = _together([own, *(self._known[parent] for parent in parents)])
             self._known[current] = found
             stack.pop()
@@ -117,8 +124,6 @@ class InputGraph:
 
         `parents` follows the stages and their layers; the manifest alone knows which slide.
         """
-        if place.point in self._ignored:
-            return False
         return place.point != points.SWA_SLOTS.name or place.stage in self._sliding
 
     def parents(self, place: Place) -> Iterator[Place]:
@@ -132,14 +137,22 @@ class InputGraph:
             else:
                 in_layer = points.by_name(name).scope is Scope.LAYER
                 yield replace(place, point=name, layer=place.layer if in_layer else None)
-        step = self._previous_step.get(place.step)
-        if step is None:
+        here = place.step, place.session
+        if here not in self._previous:
             return
+        step, session = self._previous[here][0]
         if place.point in _FROM_LAST_STEP:
-            yield replace(place, step=step, point=_FROM_LAST_STEP[place.point])
-        elif place.point == points.INPUT_IDS.name and self._phase[place.step] == "decode":
-            last_stage = len(self._stages) - 1
-            yield Place(step=step, stage=last_stage, point=points.TOKEN.name, layer=None)
+            point = _FROM_LAST_STEP[place.point]
+            is_pool = point == points.KV_SLICE_POST_WRITE.name
+            for at, of in self._previous[here] if is_pool else self._previous[here][:1]:
+                yield replace(place, step=at, session=of, point=point)
+        elif (
+            place.point == points.INPUT_IDS.name
+            and session == place.session  # a prompt that begins by a reuse is given, not generated
+            and self._phase[here] == "decode"
+        ):
+            last = len(self._stages) - 1
+            yield replace(place, step=step, stage=last, point=points.TOKEN.name, layer=None)
 
     def _residual_before(self, place: Place) -> Place:
         stage = self._stages[place.stage]
@@ -150,8 +163,12 @@ class InputGraph:
         return replace(place, point=first, layer=None)
 
 
+def _unseen(place: Place) -> Inputs:
+    return Inputs(differ=False, unseen=frozenset((points.by_name(place.point).kind,)))
+
+
 BY_STAGE = frozenset((points.BOUNDARY_SEND_HIDDEN.name, _RECV))
-"""Points that every stage has its own of; other points of a step are the same in all stages."""
+"""Points that every stage has its own of; others of a session's step are the same in all stages."""
 
 
 def _together(parts: Sequence[Inputs]) -> Inputs:

@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from swarepro.bundle.dtypes import DTYPES, tensor_bytes
-from swarepro.bundle.read import WINDOW_BYTES, Bundle
+from swarepro.bundle.dtypes import DTYPES
+from swarepro.bundle.read import Bundle
 from swarepro.bundle.schema import TensorRecord
 from swarepro.compare.align import JoinedRows
-from swarepro.compare.rows import Overlap
+from swarepro.compare.floats import Array
+from swarepro.compare.heads import head_dims
+from swarepro.compare.rows import Overlap, part_at
 from swarepro.compare.tensor_diff import DiffAccumulator
 from swarepro.compare.types import TensorDiff, Tolerance, Verdict
+from swarepro.compare.windows import windows
 
 NOT_STORED = "digests differ, and a tolerance cannot judge digests: run with --store tensor"
 OTHER_DIGESTS = "digests of two kinds say nothing about each other: run with --store tensor"
@@ -49,6 +52,7 @@ class Judge:
         self._baseline = baseline
         self._target = target
         self._tolerance = tolerance
+        self._head_dims = head_dims(baseline.records, target.records)
         self.tensors_opened = 0
 
     def by_step(self, baseline: TensorRecord, target: TensorRecord) -> Judged | None:
@@ -140,22 +144,13 @@ class Judge:
             shape=shape,
             dims=baseline.dims,
             tolerance=self._tolerance,
+            head_dim=None if baseline.layer is None else self._head_dims.get(baseline.layer),
         )
 
     def _walk(self, accumulator: DiffAccumulator, part: Overlap, *, row: int) -> None:
         """Add the rows of ``part`` as rows from ``row`` on, a window of each side at a time."""
-        widest = max(
-            tensor_bytes(record.dtype, record.shape[1:]) for record in (part.baseline, part.target)
-        )
-        height = max(1, WINDOW_BYTES // max(1, widest))
-        for start in range(0, part.num_rows, height):
-            stop = min(start + height, part.num_rows)
-            first, second = part.baseline_row, part.target_row
-            accumulator.add(
-                self._baseline.rows(part.baseline, first + start, first + stop),
-                self._target.rows(part.target, second + start, second + stop),
-                row=row + start,
-            )
+        for start, mine, theirs in windows(self._baseline, self._target, part):
+            accumulator.add(mine, theirs, row=row + start)
 
     def _is_exact(self, baseline: TensorRecord, target: TensorRecord) -> bool:
         """Return whether other digests already mean DIVERGED: bitwise, or integers."""
@@ -185,20 +180,19 @@ class Judge:
             reason = ROWS_NOT_STORED
         if reason is not None:
             return _judged(first, Verdict.INCOMPARABLE, reason)
+        self._check(parts)
+        if self._same_rows(parts):
+            return None
         numbers, identical = self._joined_numbers(parts)
         if identical:
             return None
         if not numbers.num_mismatched:
             return _judged(first, Verdict.WITHIN_TOLERANCE, None, numbers)
-        at = _part_of(parts, numbers.rows[0])
+        at = part_at(parts, numbers.rows[0])
         return _judged(at, Verdict.DIVERGED, None, numbers)
 
-    def _joined_numbers(self, parts: tuple[Overlap, ...]) -> tuple[TensorDiff, bool]:
-        first = parts[0]
-        num_rows = sum(part.num_rows for part in parts)
-        accumulator = self._accumulator(
-            first.baseline, first.target, (num_rows, *first.baseline.shape[1:])
-        )
+    def _check(self, parts: tuple[Overlap, ...]) -> None:
+        """Hash every tensor that is opened, once."""
         for bundle, records in (
             (self._baseline, {part.baseline.index: part.baseline for part in parts}),
             (self._target, {part.target.index: part.target for part in parts}),
@@ -206,6 +200,24 @@ class Judge:
             self.tensors_opened += len(records)
             for record in records.values():
                 bundle.check(record)
+
+    def _same_rows(self, parts: tuple[Overlap, ...]) -> bool:
+        """Return whether all rows are equal byte for byte: no number is computed then."""
+        first = parts[0]
+        if first.baseline.dtype != first.target.dtype:
+            return False
+        return all(
+            np.array_equal(_words(mine), _words(theirs))
+            for part in parts
+            for _, mine, theirs in windows(self._baseline, self._target, part)
+        )
+
+    def _joined_numbers(self, parts: tuple[Overlap, ...]) -> tuple[TensorDiff, bool]:
+        first = parts[0]
+        num_rows = sum(part.num_rows for part in parts)
+        accumulator = self._accumulator(
+            first.baseline, first.target, (num_rows, *first.baseline.shape[1:])
+        )
         row = 0
         for part in parts:
             self._walk(accumulator, part, row=row)
@@ -228,6 +240,12 @@ def _judged(
     )
 
 
+def _words(rows: Array) -> Array:
+    """Return the bytes of contiguous ``rows``, in words as wide as fit: they compare fastest."""
+    flat = rows.reshape(-1).view(np.uint8)
+    return flat.view(np.uint64) if flat.nbytes % 8 == 0 else flat
+
+
 def _is_whole_and_equal(part: Overlap) -> bool:
     baseline, target = part.baseline, part.target
     return (
@@ -248,11 +266,3 @@ def _contradiction(parts: tuple[Overlap, ...]) -> str | None:
     if baseline.shape[1:] != target.shape[1:]:
         return f"rows of shape {list(baseline.shape[1:])} against {list(target.shape[1:])}"
     return None
-
-
-def _part_of(parts: tuple[Overlap, ...], row: int) -> Overlap:
-    for part in parts:
-        if row < part.num_rows:
-            return part
-        row -= part.num_rows
-    raise IndexError(row)

@@ -33,31 +33,29 @@ def find_inputs(
         identical: the baseline's records of identical boundaries.
         judged: all other boundaries. One that is INCOMPARABLE counts as not captured.
         whole: by position, the baseline's records all of whose rows were compared.
-        ignored: points that differ by intent.
+        ignored: points that differ by intent, or that neither run has.
     """
     diverged = [item for item in judged if item.verdict is Verdict.DIVERGED]
     if not diverged:
         return {}
-    sessions = {step.index: step.spans[0].session for step in manifest.steps if step.spans}
-    complete = {(record.step, record.name, record.stage) for record in whole}
+    complete = {(record.step, record.session, record.name, record.stage) for record in whole}
 
-    def scope(record: TensorRecord) -> int:
-        return record.step if align == "step" else record.session
+    def scope(at: TensorRecord | Place) -> tuple[int | None, int, str]:
+        return (at.step if align == "step" else None, at.session, at.name)
 
     # Per boundary: its stages, and since which step each diverges (None = never).
-    seen: dict[tuple[int, str], list[tuple[int, int | None]]] = {}
+    seen: dict[tuple[int | None, int, str], list[tuple[int, int | None]]] = {}
     for record in identical:
-        seen.setdefault((scope(record), record.name), []).append((record.stage, None))
+        seen.setdefault(scope(record), []).append((record.stage, None))
     for item in judged:
         if item.verdict is Verdict.INCOMPARABLE:
             continue
         record = item.baseline
         since = record.step if item.verdict is Verdict.DIVERGED else None
-        seen.setdefault((scope(record), record.name), []).append((record.stage, since))
+        seen.setdefault(scope(record), []).append((record.stage, since))
 
     def differs(place: Place) -> bool | None:
-        at = place.step if align == "step" else sessions.get(place.step, -1)
-        entries = seen.get((at, place.name))
+        entries = seen.get(scope(place))
         if entries is None:
             return None
         own = [entry for entry in entries if entry[0] == place.stage]
@@ -68,7 +66,8 @@ def find_inputs(
         stage, since = own[0]
         if since is not None and since <= place.step:
             return True
-        if align == "position" and (place.step, place.name, stage) not in complete:
+        here = place.step, place.session, place.name, stage
+        if align == "position" and here not in complete:
             return None
         return False
 
@@ -78,6 +77,7 @@ def find_inputs(
             Place(
                 step=item.baseline.step,
                 stage=item.baseline.stage,
+                session=item.baseline.session,
                 point=item.baseline.point,
                 layer=item.baseline.layer,
             )

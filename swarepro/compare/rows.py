@@ -47,6 +47,20 @@ class Missing:
     positions: tuple[int, int] | None = None
 
 
+def end_of(record: TensorRecord) -> int:
+    """Return the position after the last row of ``record``, whose rows are positions."""
+    return (record.row_start or 0) + record.shape[0]
+
+
+def part_at(parts: Sequence[Overlap], row: int) -> Overlap:
+    """Return the part that holds joined row ``row``, counted over all parts from 0."""
+    for part in parts:
+        if row < part.num_rows:
+            return part
+        row -= part.num_rows
+    raise IndexError(row)
+
+
 def first_appearances(records: Iterable[TensorRecord]) -> list[Segment]:
     """Return each position's row in the earliest record that has it, by ascending position.
 
@@ -56,7 +70,7 @@ def first_appearances(records: Iterable[TensorRecord]) -> list[Segment]:
     segments: list[Segment] = []
     for record in records:
         start = record.row_start or 0
-        gaps = _uncovered(segments, start, start + record.shape[0])
+        gaps = _uncovered(segments, start, end_of(record))
         segments += [
             Segment(record=record, row=begin - start, num_rows=end - begin, position=begin)
             for begin, end in gaps

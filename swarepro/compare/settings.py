@@ -3,60 +3,118 @@
 from collections.abc import Iterator
 
 from swarepro.bundle.schema import Manifest
+from swarepro.compare.steps import phase_of, same_steps
+
+_SHOWN = 12
 
 
 def differences(baseline: Manifest, target: Manifest) -> tuple[str, ...]:
-    """Return what was set otherwise, as ``"faults (none against skip-swa-allocation)"``."""
+    """Return what was set otherwise, as ``"faults (none against skip-swa-allocation)"``.
+
+    Of long lists as much is shown as tells them apart.
+    """
     pairs = zip(_settings(baseline), _settings(target), strict=True)
     found = [
-        f"{what} ({left} against {right})" for (what, left), (_, right) in pairs if left != right
+        f"{what} ({_against(left, right)})" for (what, left), (_, right) in pairs if left != right
     ]
     if baseline.prompts != target.prompts:
         found.append(f"prompts ({_prompts(baseline, target)})")
     return tuple(found)
 
 
-def _settings(manifest: Manifest) -> Iterator[tuple[str, str]]:
+def _settings(manifest: Manifest) -> Iterator[tuple[str, str | list[str]]]:
     """Yield every setting that may explain a divergence, in the order of its weight."""
     backend, capture, case = manifest.backend, manifest.capture, manifest.case
     yield "model", manifest.model
     yield "layers of the model", str(manifest.num_layers)
     yield "dtype", backend.dtype
-    yield "faults", ", ".join(manifest.faults) or "none"
-    yield "stages", ", ".join(f"{stage.layer_start}:{stage.layer_end}" for stage in manifest.stages)
+    yield "faults", list(manifest.faults)
+    yield "stages", [f"{stage.layer_start}:{stage.layer_end}" for stage in manifest.stages]
     yield "hidden states received from", manifest.recv or "none"
     yield "chunks", _chunks(manifest)
+    yield "batches", _batches(manifest)
+    yield "lifecycle", _actions(manifest)
+    yield "resets", [f"before step {step.index}" for step in manifest.steps if step.reset]
+    yield "engine", backend.engine
     yield "device", backend.device
     yield "GPU", manifest.environment.gpu or "none"
     yield "route", backend.route
     yield "triton", backend.triton
     yield "schedule", backend.schedule
     yield "threads", str(backend.num_threads)
-    # A case states neither where it takes the default.
+    yield "fill of memory that nobody wrote", backend.fill
+    yield "ownership shadow", "on" if manifest.shadow else "off"
+    # A case states none of these where it takes the default.
     yield "capacity", str(case.get("capacity", "default"))
     yield "SWA capacity", str(case.get("swa_capacity", "default"))
+    yield "page size", str(case.get("page_size", "default"))
+    yield "eviction", "on" if case.get("evict", False) else "off"
     yield "capture level", capture.level
-    yield "captured points", ", ".join(capture.points)
-    yield "captured layers", ", ".join(map(str, capture.layers)) or "all"
-    yield "captured steps", ", ".join(map(str, capture.steps)) or "all"
+    yield "captured points", list(capture.points)
+    yield "captured layers", list(map(str, capture.layers)) or "all"
+    yield "captured steps", list(map(str, capture.steps)) or "all"
     yield "store", capture.store
 
 
+def _against(left: str | list[str], right: str | list[str]) -> str:
+    """Return both sides; of lists that are too long to show, from where they differ on."""
+    lists = [[side] if isinstance(side, str) else side for side in (left, right)]
+    same = 0
+    if max(map(len, lists)) > _SHOWN:
+        equal = (mine == other for mine, other in zip(*lists, strict=False))
+        same = next((place for place, alike in enumerate(equal) if not alike), min(map(len, lists)))
+    sides = [_joined(side[same:]) or ("nothing more" if same else "none") for side in lists]
+    after = f"after {same} that are the same: " if same else ""
+    return f"{after}{sides[0]} against {sides[1]}"
+
+
 def _chunks(manifest: Manifest) -> str:
-    """Return e.g. ``"64 + 3, 2 decode steps; 67"``: the rows of every session's steps."""
+    """Return e.g. ``"64 + 3, 2 decoded; 67"``: the rows of every session's steps."""
     prefill: dict[int, list[int]] = {}
     decoded: dict[int, int] = {}
     for step in manifest.steps:
         for span in step.spans:
             rows = prefill.setdefault(span.session, [])
-            if step.phase == "decode":
+            if phase_of(step, span) == "decode":
                 decoded[span.session] = decoded.get(span.session, 0) + 1
             else:
                 rows.append(span.end - span.start)
     return "; ".join(
         " + ".join(map(str, rows)) + (f", {decoded[session]} decoded" if session in decoded else "")
-        for session, rows in prefill.items()
+        for session, rows in sorted(prefill.items())
     )
+
+
+def _batches(manifest: Manifest) -> str | list[str]:
+    """Return the sessions of each step, as ``["0", "0+1 (3 steps)", "1"]``."""
+    batches = [tuple(span.session for span in step.spans) for step in manifest.steps]
+    if all(len(batch) == 1 for batch in batches) and batches == sorted(batches):
+        return "one session after another"
+    runs: list[tuple[tuple[int, ...], int]] = []
+    for batch in batches:
+        if runs and runs[-1][0] == batch:
+            runs[-1] = batch, runs[-1][1] + 1
+        else:
+            runs.append((batch, 1))
+    return [
+        "+".join(map(str, batch)) + (f" ({many} steps)" if many > 1 else "") for batch, many in runs
+    ]
+
+
+def _actions(manifest: Manifest) -> list[str]:
+    """Return e.g. ``["keep 0 before step 3", "reuse 32 rows of 0 for 2 before step 3"]``."""
+    done = [
+        f"{action.words} before step {step.index}"
+        for step in manifest.steps
+        for action in step.actions
+    ]
+    done += [f"{action.words} at the end" for action in manifest.final_actions]
+    return done
+
+
+def _joined(words: list[str]) -> str:
+    rest = len(words) - _SHOWN
+    return ", ".join(words[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _prompts(baseline: Manifest, target: Manifest) -> str:
@@ -73,7 +131,7 @@ def tokens_differ(baseline: Manifest, target: Manifest) -> bool:
     known. With the same steps, all tokens of a session are at the same positions; otherwise those
     of the same prompt are, as far as both go.
     """
-    same_steps = baseline.steps == target.steps
+    is_same = same_steps(baseline, target)
     sessions = zip(
         zip(baseline.prompts, baseline.tokens, strict=False),
         zip(target.prompts, target.tokens, strict=False),
@@ -82,7 +140,7 @@ def tokens_differ(baseline: Manifest, target: Manifest) -> bool:
     for (prompt, mine), (other_prompt, theirs) in sessions:
         if not mine or not theirs:
             continue
-        if same_steps:
+        if is_same:
             if mine != theirs:
                 return True
         elif prompt == other_prompt:

@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from swarepro.bundle.dtypes import DTYPES
 from swarepro.compare.floats import Array, bits, is_nonfinite, to_float64, ulp_distance
+from swarepro.compare.heads import FUSED
 from swarepro.compare.types import TensorDiff, Tolerance
+from swarepro.points import HEAD_DIMS
 
 BLOCK_ELEMENTS = 1 << 14
 """Elements per block: its float64 temporaries fit the second-level cache."""
-_HEAD_DIMS = frozenset("HKJ")
 
 
 class DiffAccumulator:
@@ -27,6 +28,7 @@ class DiffAccumulator:
         shape: of the whole tensor; rows are dimension 0.
         dims: a letter per dimension; ``H``, ``K`` or ``J`` after the first is the head dimension.
         tolerance: None = bitwise: an element is mismatched when its bytes differ.
+        head_dim: of the layer, to tell heads in a fused ``Q``; None = unknown.
     """
 
     def __init__(
@@ -36,11 +38,13 @@ class DiffAccumulator:
         shape: tuple[int, ...],
         dims: tuple[str, ...],
         tolerance: Tolerance | None,
+        head_dim: int | None = None,
     ) -> None:
         self._baseline_dtype, self._target_dtype = (DTYPES[name] for name in dtypes)
         self._shape = shape
         self._dims = dims
         self._tolerance = tolerance
+        self._head_dim = head_dim
         self._num_rows = shape[0] if shape else 1
         self._inner = prod(shape[1:])
         self._row_hits = np.zeros(self._num_rows, dtype=np.bool_)
@@ -180,12 +184,19 @@ class DiffAccumulator:
         return self._max_ulp if same and self._baseline_dtype.is_float else None
 
     def _heads(self) -> tuple[tuple[int, ...], int]:
-        axis = next((i for i, dim in enumerate(self._dims) if i and dim in _HEAD_DIMS), None)
+        axis = next((i for i, dim in enumerate(self._dims) if i and dim in HEAD_DIMS), None)
         if axis is None:
-            return (), 0
+            return self._fused_heads()
         hits = self._column_hits.reshape(self._shape[1:])
         others = tuple(i for i in range(hits.ndim) if i != axis - 1)
         return tuple(np.flatnonzero(hits.any(axis=others)).tolist()), self._shape[axis]
+
+    def _fused_heads(self) -> tuple[tuple[int, ...], int]:
+        width = self._head_dim
+        if width is None or self._dims[1:] != (FUSED,) or self._inner % width:
+            return (), 0
+        hits = np.asarray(self._column_hits.reshape(-1, width).any(axis=1))
+        return tuple(np.flatnonzero(hits).tolist()), len(hits)
 
 
 def _blocks(num_rows: int, num_columns: int) -> Iterator[tuple[slice, slice]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from swarepro.bundle.schema import TensorRecord
 from swarepro.points import PointKind
 
 Origin = Literal["source", "inherited", "unknown"]
@@ -49,7 +50,8 @@ class TensorDiff:
         num_rows: rows (dimension 0).
         rows: indices of rows that differ, ascending.
         positions: logical positions of these rows; empty where rows are not positions.
-        heads: indices of heads that differ, where the point has a head dimension; else empty.
+        heads: indices of heads that differ, where the point has a head dimension; else empty. In a
+            fused projection heads of q come first, then of k, then of v.
         num_heads: of the head dimension; 0 without one.
     """
 
@@ -75,6 +77,8 @@ class BoundaryDiff:
 
     Attributes:
         step: the baseline's step; for position alignment, that of the first differing row.
+        session: whose rows these are.
+        name: as users see it, with ``#N`` for a later one of the session in the step.
         origin: ``source`` when all inputs were judged and are equal on both sides (under a
             tolerance: none diverges), ``inherited`` when a captured one differs, directly or
             through inputs that were not captured, ``unknown`` when no captured one differs, but
@@ -93,6 +97,7 @@ class BoundaryDiff:
     origin: Origin | None = None
     reason: str | None = None
     numbers: TensorDiff | None = None
+    session: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +107,13 @@ class OneSided:
     Attributes:
         step: that side's; of the earliest row.
         positions: of the rows, half-open; None = the whole boundary (alignment by step).
+        session: whose boundary or rows.
     """
 
     step: int
     name: str
     positions: tuple[int, int] | None = None
+    session: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +141,15 @@ class Divergence:
         only_baseline: boundaries, or rows of them, of the baseline alone.
         only_target: likewise of the target alone.
         tokens_differ: the generated tokens of a session differ (where both sides generated any).
-        skipped: declared points that were not judged because this comparison cannot align them.
+        skipped: declared points that were not judged because they differ by intent, or because
+            this comparison cannot align them.
+        patterns: what the rows that are off have in common, of ``first_value`` or else of
+            ``first``, in sentences without a full stop.
         differences: what the manifests say differs, e.g. ``faults (none against one-row)``.
         verified: every stored byte was first checked against its record's digest.
+        several_sessions: one of the runs has several, so that a boundary is named with its session.
+        last_step: by step, the last one that both runs have, where one of them goes further: what
+            lies beyond is neither compared nor one-sided; else None.
     """
 
     baseline: str
@@ -158,8 +171,34 @@ class Divergence:
     only_target: tuple[OneSided, ...]
     tokens_differ: bool
     skipped: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
     verified: bool = False
+    several_sessions: bool = False
+    last_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """How a run compares with the one that it was run against.
+
+    Attributes:
+        divergence: of the baseline and of what the run wrote.
+        steps_run: steps that ran.
+        steps_planned: of the run, had it not stopped.
+        steps_baseline: of the baseline.
+        stored: records whose tensors the run stored: the first mismatch and its captured inputs.
+        in_baseline: whether the baseline stores its tensor of the first mismatch.
+        peak_bytes: of tensors, the most that were held at a time.
+    """
+
+    divergence: Divergence
+    steps_run: int
+    steps_planned: int
+    steps_baseline: int
+    stored: tuple[TensorRecord, ...]
+    in_baseline: bool
+    peak_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +209,7 @@ class BoundaryClasses:
         classes: sizes of the groups of equal digests, largest first, e.g. ``(3, 2, 1)``.
         modal: the most frequent digest; of the earliest repeat on a tie.
         deviating: repeats (from 0) whose digest is not the modal one.
+        session: whose rows these are.
     """
 
     step: int
@@ -180,6 +220,7 @@ class BoundaryClasses:
     classes: tuple[int, ...]
     modal: str
     deviating: tuple[int, ...]
+    session: int = 0
 
     @property
     def distinct(self) -> int:
@@ -196,7 +237,7 @@ class Determinism:
         points: every boundary, in execution order.
         earliest_varying: first of them with more than one digest.
         first_value_varying: first *value* boundary with more than one digest.
-        outputs_vary: steps whose last value boundary varies.
+        outputs_vary: steps in which the last value boundary of a session varies.
         tokens: generated tokens of each repeat, all sessions in order.
         modal_repeat: the first repeat that shows the modal digest at every boundary, else the one
             that deviates least.
@@ -204,6 +245,7 @@ class Determinism:
         rate_upper_bound: with nothing varying, the 95 % upper bound on the rate of divergence that
             N repeats leave open: ``1 - 0.05 ** (1 / N)``; None when something varies.
         only_some: boundaries that some repeats lack; non-empty makes the repeats incomparable.
+        several_sessions: a boundary is named with its session, because there are several.
     """
 
     repeats: int
@@ -216,6 +258,7 @@ class Determinism:
     deviating: tuple[int, ...]
     rate_upper_bound: float | None
     only_some: tuple[OneSided, ...]
+    several_sessions: bool = False
 
     @property
     def verdict(self) -> Literal["DETERMINISTIC", "NONDETERMINISTIC"]:

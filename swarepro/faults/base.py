@@ -12,6 +12,7 @@ class Effect(StrEnum):
     """What a fault claims to do to value boundaries; the diff of its cases checks the claim."""
 
     IDENTICAL = "identical"
+    ROUNDING = "rounding"
     DIVERGES = "diverges"
 
 
@@ -21,6 +22,7 @@ class Fault:
 
     Attributes:
         name: as in ``--fault NAME``.
+        mechanism: of the reports that describe it, e.g. ``A1``, see docs/detection.md; or empty.
         summary: one sentence: what goes wrong.
         part: the field of `swarepro.runtime.parts.StageParts` that it wraps.
         effect: on value boundaries, where its case injects it.
@@ -28,6 +30,7 @@ class Fault:
     """
 
     name: str
+    mechanism: str
     summary: str
     part: str
     effect: Effect
@@ -35,3 +38,19 @@ class Fault:
 
 
 FAULTS: Registry[Fault] = Registry("fault", error=UsageError)
+
+
+def register(
+    name: str,
+    mechanism: str,
+    summary: str,
+    *,
+    part: str,
+    effect: Effect,
+    wrap: PartWrapper,
+) -> None:
+    """Add a fault to `FAULTS`."""
+    FAULTS.register(
+        name,
+        Fault(name=name, mechanism=mechanism, summary=summary, part=part, effect=effect, wrap=wrap),
+    )

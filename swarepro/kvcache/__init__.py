@@ -1,27 +1,21 @@
-"""The hybrid KV cache of a stage: pools, slots, and who owns them."""
+"""The hybrid KV cache of a stage: pools, slots, and the lifecycle that hands them out."""
 
-from swarepro.kvcache.allocator import SlotAllocator
+from swarepro.kvcache.allocator import PageAllocator, num_pages_for, slots_of
 from swarepro.kvcache.hybrid import HybridKVCache
-from swarepro.kvcache.ownership import (
-    VIOLATION_KINDS,
-    OwnershipCheck,
-    OwnershipReport,
-    OwnershipViolation,
-)
+from swarepro.kvcache.lifecycle import SlotLifecycle
 from swarepro.kvcache.pool import KVPool
-from swarepro.kvcache.session import SwaSession
 from swarepro.kvcache.spec import SENTINEL_SLOT, KVGroup, KVGroupSpec
+from swarepro.kvcache.tables import SessionTable
 
 __all__ = [
     "SENTINEL_SLOT",
-    "VIOLATION_KINDS",
     "HybridKVCache",
     "KVGroup",
     "KVGroupSpec",
     "KVPool",
-    "OwnershipCheck",
-    "OwnershipReport",
-    "OwnershipViolation",
-    "SlotAllocator",
-    "SwaSession",
+    "PageAllocator",
+    "SessionTable",
+    "SlotLifecycle",
+    "num_pages_for",
+    "slots_of",
 ]

@@ -1,9 +1,9 @@
-"""The KV cache of one stage: a pool per group, one page table, one SWA session."""
+"""The KV cache of one stage: a pool per group, and the lifecycle of its slots."""
 
 import torch
 
+from swarepro.kvcache.lifecycle import SlotLifecycle
 from swarepro.kvcache.pool import KVPool
-from swarepro.kvcache.session import SwaSession
 from swarepro.kvcache.spec import KVGroup, KVGroupSpec
 
 
@@ -14,9 +14,9 @@ class HybridKVCache:
 
     Attributes:
         pools: by group; only groups that have layers in this stage.
-        full_slots: ``[capacity]`` int64, the page table of the session: position -> full slot.
-        session: owner of the SWA slots; None in a stage without sliding layers.
+        lifecycle: who owns which slot.
         device: of the pools.
+        fill: what every row holds that nobody wrote.
     """
 
     def __init__(
@@ -25,23 +25,30 @@ class HybridKVCache:
         *,
         capacity: int,
         swa_capacity: int,
+        page_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        fill: float = 0.0,
     ) -> None:
         sizes = {KVGroup.FULL: capacity, KVGroup.SLIDING: swa_capacity}
         self.device = device
+        self.fill = fill
         self.pools = {
-            spec.group: KVPool(spec, capacity=sizes[spec.group], dtype=dtype, device=device)
+            spec.group: KVPool(
+                spec, capacity=sizes[spec.group], page_size=page_size, dtype=dtype, device=device
+            )
             for spec in groups
         }
-        self.full_slots = torch.arange(1, capacity + 1)
-        self.session = (
-            SwaSession(full_slots=self.full_slots, swa_capacity=swa_capacity)
-            if KVGroup.SLIDING in self.pools
-            else None
+        sliding = self.pools.get(KVGroup.SLIDING)
+        self.lifecycle = SlotLifecycle(
+            capacity=capacity,
+            swa_capacity=None if sliding is None else swa_capacity,
+            page_size=page_size,
+            window_left=None if sliding is None else sliding.spec.window_left,
         )
+        self.clear()
 
-    def zero(self) -> None:
-        """Zero the pools. The session is not touched: rebuild it afterwards, never before."""
+    def clear(self) -> None:
+        """Fill the pools. Who owns what is not touched: rebuild it afterwards, never before."""
         for pool in self.pools.values():
-            pool.zero()
+            pool.kv.fill_(self.fill)

@@ -13,16 +13,23 @@ class KVPool:
 
     Attributes:
         spec: the group.
-        kv: ``[L, S, 2, K, D]``, K then V of each slot; slot 0 is reserved in every pool.
+        kv: ``[L, S, 2, K, D]``, K then V of each slot; page 0 is reserved in every pool.
     """
 
     def __init__(
-        self, spec: KVGroupSpec, *, capacity: int, dtype: torch.dtype, device: torch.device
+        self,
+        spec: KVGroupSpec,
+        *,
+        capacity: int,
+        page_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
-        shape = (len(spec.layer_ids), capacity + 1, 2, spec.num_kv_heads, spec.head_dim)
+        slots = capacity + page_size
+        shape = (len(spec.layer_ids), slots, 2, spec.num_kv_heads, spec.head_dim)
         self.spec = spec
         try:
-            self.kv = torch.zeros(shape, dtype=dtype, device=device)
+            self.kv = torch.empty(shape, dtype=dtype, device=device)
         except RuntimeError as error:
             size = math.prod(shape) * dtype.itemsize
             reason = str(error).partition("\n")[0]
@@ -31,17 +38,31 @@ class KVPool:
                 f" which cannot be had: {reason}",
                 hint="choose a smaller capacity, or fewer layers",
             ) from None
-        self._pool_layer = {layer: index for index, layer in enumerate(spec.layer_ids)}
 
-    def layer(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return K and V of global ``layer``, each ``[S, K, D]``, as views."""
-        kv = self.kv[self._pool_layer[layer]]
+    @property
+    def num_slots(self) -> int:
+        """Slots, the reserved ones among them."""
+        return self.kv.shape[1]
+
+    def layer(self, pool_layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return K and V of a pool layer, each ``[S, K, D]``, as views."""
+        kv = self.kv[pool_layer]
         return kv[:, 0], kv[:, 1]
 
-    def gather(self, layer: int, slots: torch.Tensor) -> torch.Tensor:
-        """Return K and V rows at ``slots [C]`` of global ``layer`` as a new ``[C, 2, K, D]``."""
-        return self.kv[self._pool_layer[layer]].index_select(0, slots)
+    def gather(self, pool_layer: int, slots: torch.Tensor) -> torch.Tensor:
+        """Return K and V rows at ``slots [C]`` of a pool layer as a new ``[C, 2, K, D]``."""
+        return self.kv[pool_layer].index_select(0, slots)
 
-    def zero(self) -> None:
-        """Set every row to zero."""
-        self.kv.zero_()
+    def restore(self, kv: torch.Tensor) -> int:
+        """Make the rows equal to ``kv``, of the pool's shape and dtype; return how many differed.
+
+        Rows are compared by their bits, and only those that differ are copied.
+        """
+        bits = _BITS[self.kv.element_size()]
+        differs = (self.kv.view(bits) != kv.view(bits)).flatten(2).any(-1)
+        self.kv[differs] = kv[differs]
+        return int(differs.sum())
+
+
+_BITS = {2: torch.int16, 4: torch.int32}
+"""Integers of the size of a value."""

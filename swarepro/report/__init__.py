@@ -1,5 +1,6 @@
 """Results in words, in tables and as JSON data. Nothing here opens a tensor."""
 
+from swarepro.report.against import against_document, against_report
 from swarepro.report.diff import diff_report
 from swarepro.report.jsonout import (
     determinism_document,
@@ -17,6 +18,8 @@ __all__ = [
     "Grid",
     "Report",
     "Tone",
+    "against_document",
+    "against_report",
     "determinism_document",
     "determinism_report",
     "diff_document",

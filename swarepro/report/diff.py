@@ -5,7 +5,7 @@ from swarepro.points import PointKind
 from swarepro.report.bound import bound_of
 from swarepro.report.model import Grid, Report, Tone, shortened
 from swarepro.report.tolerance import describe_tolerance
-from swarepro.report.words import MISSING, capital, count, figure, listed, literal, ranges
+from swarepro.report.words import MISSING, capital, count, figure, is_store, listed, literal, ranges
 
 _METADATA_DIFFERS = {
     "input_ids": "the runs were given different inputs",
@@ -29,22 +29,33 @@ _TONES = {
 }
 
 
-def diff_report(divergence: Divergence) -> Report:
-    """Say where two runs part, in one sentence and the tables that carry it."""
+def diff_report(divergence: Divergence, *, on_disk: bool = True) -> Report:
+    """Say where two runs part, in one sentence and the tables that carry it.
+
+    Args:
+        divergence: of the two.
+        on_disk: both were read from there, and nothing is known of what happened to them since.
+    """
     grids = []
     if divergence.first is not None:
         grids.append(_milestones(divergence))
         grids.append(_diverging(divergence))
     refused = [b for b in divergence.boundaries if b.verdict is Verdict.INCOMPARABLE]
     if refused:
-        grids.append(_incomparable(refused))
+        grids.append(_incomparable(divergence, refused))
     return Report(
         preface=_preface(divergence),
         headline=headline(divergence),
         tone=_TONES[divergence.verdict],
         grids=tuple(grids),
-        lines=tuple(_lines(divergence)),
+        lines=(*_lines(divergence), *(_unverified(divergence) if on_disk else ())),
     )
+
+
+def _unverified(divergence: Divergence) -> tuple[str, ...]:
+    if divergence.verdict is not Verdict.IDENTICAL or divergence.verified:
+        return ()
+    return ("Stored bytes were not checked against their digests; --verify does that.",)
 
 
 def _preface(divergence: Divergence) -> tuple[str, ...]:
@@ -59,13 +70,14 @@ def headline(divergence: Divergence) -> str:
     if divergence.verdict is Verdict.IDENTICAL:
         return (
             f"IDENTICAL: {_all(divergence.compared)} the same bytes"
-            f"{_where(divergence) or ' on both sides'}{_except_one_sided(divergence)}."
+            f"{_where(divergence) or ' on both sides'}{_as_far(divergence)}"
+            f"{_except_one_sided(divergence)}."
         )
     if divergence.verdict is Verdict.WITHIN_TOLERANCE:
         apart = sum(b.verdict is Verdict.WITHIN_TOLERANCE for b in divergence.boundaries)
         return (
             f"WITHIN TOLERANCE: {_all(divergence.compared)} equal values"
-            f" {describe_tolerance(divergence.tolerance)}{_where(divergence)};"
+            f" {describe_tolerance(divergence.tolerance)}{_where(divergence)}{_as_far(divergence)};"
             f" {count(apart, 'boundary')} not bitwise{_except_one_sided(divergence)}."
         )
     if divergence.verdict is Verdict.INCOMPARABLE:
@@ -85,12 +97,17 @@ def _where_they_part(divergence: Divergence) -> str:
     if first.kind is PointKind.VALUE:
         return f"{'A bad value' if is_exact else 'A value differs'}: the runs part {place}."
     if first.kind is PointKind.STATE:
-        what = "A bad store" if is_exact else "A store differs"
+        if not is_store(first.name):
+            what = "The pool differs before a store"
+        else:
+            what = "A bad store" if is_exact else "A store differs"
         return f"{what}: the runs part {place}. {_harm(divergence)}"
     name = first.name.partition("#")[0]
     cause = capital(_METADATA_DIFFERS.get(name, "the runs differ in metadata"))
     state = divergence.first_state
     noun = "bad store" if name in _SLOTS else "store that differs"
+    if state is not None and not is_store(state.name):
+        noun = "difference in a pool, before a store,"
     stored = f"The first {noun} is {_bounded(divergence, state)}. " if state else ""
     return f"{cause}: they part {place}. {stored}{_harm(divergence)}"
 
@@ -98,19 +115,20 @@ def _where_they_part(divergence: Divergence) -> str:
 def _harm(divergence: Divergence) -> str:
     value = divergence.first_value
     if value is None:
-        return "It harms no captured value."
+        return f"It harms no captured value{_as_far(divergence)}."
     return f"It first harms a value {_bounded(divergence, value)}{_measured(value)}."
 
 
 def _bounded(divergence: Divergence, milestone: BoundaryDiff) -> str:
     here = "at" if bound_of(divergence, milestone) == "exact" else "at or before"
-    return f"{here} {place_of(milestone)}"
+    return f"{here} {place_of(divergence, milestone)}"
 
 
-def place_of(boundary: BoundaryDiff) -> str:
-    """Return ``"step 1, L0_attention_output (layer 0, value)"``."""
+def place_of(divergence: Divergence, boundary: BoundaryDiff) -> str:
+    """Return ``"step 1, L0_attention_output (layer 0, value)"``, with its session among several."""
     where = f"layer {boundary.layer}, " if boundary.layer is not None else ""
-    return f"step {boundary.step}, {literal(boundary.name)} ({where}{boundary.kind})"
+    session = f" session {boundary.session}," if divergence.several_sessions else ""
+    return f"step {boundary.step},{session} {literal(boundary.name)} ({where}{boundary.kind})"
 
 
 def _measured(boundary: BoundaryDiff) -> str:
@@ -145,17 +163,27 @@ def _where(divergence: Divergence) -> str:
     return ""
 
 
+def _as_far(divergence: Divergence) -> str:
+    """Confine the answer where one run ends before the other."""
+    step = divergence.last_step
+    return "" if step is None else f" up to step {step}, the last that both runs have"
+
+
 def _except_one_sided(divergence: Divergence) -> str:
     """Say how many boundaries, and which rows, only one side has."""
     sides = (("baseline", divergence.only_baseline), ("target", divergence.only_target))
     whole = sum(one.positions is None for _, points in sides for one in points)
     words = [f"; {count(whole, 'boundary')} on one side only"] if whole else []
     for side, points in sides:
-        parts = [one for one in points if one.positions is not None]
-        if parts:
+        by_session: dict[int, list[OneSided]] = {}
+        for one in points:
+            if one.positions is not None:
+                by_session.setdefault(one.session, []).append(one)
+        for session, parts in sorted(by_session.items()):
             rows = sorted({row for one in parts for row in range(*(one.positions or (0, 0)))})
             of = count(len({one.name for one in parts}), "boundary")
-            words.append(f"; positions {ranges(rows, most=3)} of {of} only in the {side}")
+            whose = f" of session {session}" if divergence.several_sessions else ""
+            words.append(f"; positions {ranges(rows, most=3)}{whose} of {of} only in the {side}")
     return "".join(words)
 
 
@@ -188,6 +216,7 @@ def _facts(divergence: Divergence, boundary: BoundaryDiff) -> dict[str, str]:
     return {
         "step": str(boundary.step),
         "stage": str(boundary.stage),
+        "session": str(boundary.session) if divergence.several_sessions else MISSING,
         "boundary": literal(boundary.name),
         "layer": MISSING if boundary.layer is None else str(boundary.layer),
         "kind": str(boundary.kind),
@@ -242,6 +271,7 @@ def _diverging(divergence: Divergence) -> Grid:
     rows = [
         (
             str(b.step),
+            *_session(divergence, b),
             literal(b.name),
             str(b.kind),
             b.origin or MISSING,
@@ -253,16 +283,32 @@ def _diverging(divergence: Divergence) -> Grid:
     ]
     return shortened(
         title,
-        (">step", "boundary", "kind", "origin", ">rows", ">max abs", ">rel. L2"),
+        (*_first_columns(divergence), "kind", "origin", ">rows", ">max abs", ">rel. L2"),
         rows,
     )
 
 
-def _incomparable(refused: list[BoundaryDiff]) -> Grid:
+def _first_columns(divergence: Divergence) -> tuple[str, ...]:
+    return (">step", *([">session"] if divergence.several_sessions else []), "boundary")
+
+
+def _session(divergence: Divergence, boundary: BoundaryDiff) -> tuple[str, ...]:
+    return (str(boundary.session),) if divergence.several_sessions else ()
+
+
+def _incomparable(divergence: Divergence, refused: list[BoundaryDiff]) -> Grid:
     return shortened(
         f"{count(len(refused), 'boundary')} could not be compared",
-        (">step", "boundary", "reason"),
-        [(str(b.step), literal(b.name), literal(b.reason or MISSING)) for b in refused],
+        (*_first_columns(divergence), "reason"),
+        [
+            (
+                str(b.step),
+                *_session(divergence, b),
+                literal(b.name),
+                literal(b.reason or MISSING),
+            )
+            for b in refused
+        ],
     )
 
 
@@ -271,7 +317,7 @@ def _lines(divergence: Divergence) -> list[str]:
     if divergence.first is not None:
         last = divergence.last_identical
         lines.append(
-            f"Identical until then: the last one is {place_of(last)}."
+            f"Identical until then: the last one is {place_of(divergence, last)}."
             if last is not None
             else "No captured boundary before it is identical."
         )
@@ -280,7 +326,14 @@ def _lines(divergence: Divergence) -> list[str]:
         ("target", divergence.only_target),
     ):
         if points:
-            lines.append(_one_sided(side, points))
+            lines.append(_one_sided(divergence, side, points))
+    if divergence.patterns:
+        where = divergence.first_value or divergence.first
+        at = "" if where is None else f" at {literal(where.name)}"
+        lines.append(f"The rows that are off{at}: {'; '.join(divergence.patterns)}.")
+    if divergence.skipped:
+        names = listed([name.format(layer="*") for name in divergence.skipped], most=8)
+        lines.append(f"Not compared, because it differs by intent or cannot be matched: {names}.")
     if divergence.first is not None and bound_of(divergence, divergence.first) != "exact":
         lines.append(f"{_why_before(divergence.first)}: read it as here or before.")
     if divergence.tokens_differ:
@@ -291,8 +344,6 @@ def _lines(divergence: Divergence) -> list[str]:
         f" {count(divergence.tensors_opened, 'tensor')} opened for numbers,"
         " the rest judged by digest."
     )
-    if divergence.verdict is Verdict.IDENTICAL and not divergence.verified:
-        lines.append("Stored bytes were not checked against their digests; --verify does that.")
     return lines
 
 
@@ -302,8 +353,12 @@ def _why_before(first: BoundaryDiff) -> str:
     return "Points before the first one are on one side only, or could not be judged"
 
 
-def _one_sided(side: str, points: tuple[OneSided, ...]) -> str:
-    names = [f"step {point.step} {point.name}{_rows(point)}" for point in points]
+def _one_sided(divergence: Divergence, side: str, points: tuple[OneSided, ...]) -> str:
+    names = [
+        f"step {point.step}{f' session {point.session}' if divergence.several_sessions else ''}"
+        f" {point.name}{_rows(point)}"
+        for point in points
+    ]
     return f"Only in the {side}: {count(len(points), 'boundary')} ({listed(names, most=4)})."
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from swarepro.bundle.schema import Manifest, StageOwnership, TensorRecord
+from swarepro.bundle.schema import Manifest, StageOwnership, TensorRecord, Violation
 from swarepro.compare.types import (
     BoundaryClasses,
     BoundaryDiff,
@@ -18,6 +18,7 @@ from swarepro.compare.types import (
     Verdict,
 )
 from swarepro.report.bound import bound_of
+from swarepro.report.slots import violations_in_order
 
 Document = dict[str, Any]
 
@@ -53,18 +54,31 @@ def finite(value: Any) -> Any:
 def run_document(
     manifest: Manifest, *, bundle: Path, size_bytes: int, texts: Sequence[str | None] = ()
 ) -> Document:
-    """Return what `swarepro run --json` prints; ``texts`` are the tokens as text, by session."""
+    """Return what `swarepro run --json` prints; ``texts`` are the tokens as text, by session.
+
+    ``first_violation`` is the earliest of the run, with its stage, or null. Without the shadow
+    nothing was checked, and it is null as well.
+    """
     data = msgspec.to_builtins(manifest)
+    broken = violations_in_order(manifest.ownership)
     return {
         "bundle": str(bundle),
         "run_id": manifest.run_id,
         "tokens": data["tokens"],
         "texts": list(texts),
         "steps": data["steps"],
+        "final_actions": data["final_actions"],
         "points": manifest.num_records,
         "size_bytes": size_bytes,
+        "fill": manifest.backend.fill,
+        "shadow": manifest.shadow,
+        "first_violation": _violation(*broken[0]) if broken else None,
         "ownership": data["ownership"],
     }
+
+
+def _violation(owned: StageOwnership, violation: Violation) -> Document:
+    return {"stage": owned.stage, **msgspec.to_builtins(violation)}
 
 
 def inspect_document(
@@ -86,6 +100,7 @@ def diff_document(divergence: Divergence) -> Document:
     ``unknown`` (no captured one differs, yet not all were captured and judged), or null where the
     boundary has not diverged. ``bound`` of a milestone is ``exact`` or ``here-or-before``.
     ``positions`` of what is one-sided are ``[start, end)`` of its rows; null = a whole boundary.
+    ``last_step`` is the last that both runs have where one goes further, else null.
     """
     return {
         "verdict": str(divergence.verdict),
@@ -99,6 +114,7 @@ def diff_document(divergence: Divergence) -> Document:
         "tensors_opened": divergence.tensors_opened,
         "verified": divergence.verified,
         "tokens_differ": divergence.tokens_differ,
+        "last_step": divergence.last_step,
         "first": _milestone(divergence, divergence.first),
         "first_state": _milestone(divergence, divergence.first_state),
         "first_value": _milestone(divergence, divergence.first_value),
@@ -106,6 +122,8 @@ def diff_document(divergence: Divergence) -> Document:
         "boundaries": [_boundary(boundary) for boundary in divergence.boundaries],
         "only_baseline": [_one_sided(point) for point in divergence.only_baseline],
         "only_target": [_one_sided(point) for point in divergence.only_target],
+        "skipped": list(divergence.skipped),
+        "patterns": list(divergence.patterns),
     }
 
 
@@ -144,6 +162,7 @@ def _boundary(boundary: BoundaryDiff | None) -> Document | None:
         return None
     return {
         "step": boundary.step,
+        "session": boundary.session,
         "name": boundary.name,
         "layer": boundary.layer,
         "kind": str(boundary.kind),
@@ -165,19 +184,31 @@ def _milestone(divergence: Divergence, boundary: BoundaryDiff | None) -> Documen
 
 def _one_sided(point: OneSided) -> Document:
     positions = None if point.positions is None else list(point.positions)
-    return {"step": point.step, "name": point.name, "positions": positions}
+    return {
+        "step": point.step,
+        "session": point.session,
+        "name": point.name,
+        "positions": positions,
+    }
 
 
 def _point(point: BoundaryClasses | None) -> Document | None:
     if point is None:
         return None
-    return {"step": point.step, "name": point.name, "layer": point.layer, "kind": str(point.kind)}
+    return {
+        "step": point.step,
+        "session": point.session,
+        "name": point.name,
+        "layer": point.layer,
+        "kind": str(point.kind),
+    }
 
 
 def _classes(point: BoundaryClasses) -> Document:
     return {
         "step": point.step,
         "stage": point.stage,
+        "session": point.session,
         "name": point.name,
         "kind": str(point.kind),
         "distinct": point.distinct,

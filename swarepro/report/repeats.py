@@ -8,7 +8,8 @@ from swarepro.compare.determinism import repeats_for
 from swarepro.compare.types import BoundaryClasses, Determinism
 from swarepro.points import PointKind
 from swarepro.report.model import Grid, Report, Tone, shortened
-from swarepro.report.words import count, listed, literal, percent, ranges
+from swarepro.report.slots import violations_sentence
+from swarepro.report.words import count, is_store, listed, literal, percent, ranges
 
 _CLASSES_LISTED = 6
 _RATES = (0.05, 0.01, 0.001, 0.0001)
@@ -26,7 +27,7 @@ def determinism_report(
     Args:
         result: of N repeats.
         setting: one sentence about what ran.
-        ownership: of the modal repeat; its first violation is said in a sentence.
+        ownership: of the modal repeat; its first violation is said: it tells the cause in one run.
         commands: what to run next.
     """
     varies = result.verdict == "NONDETERMINISTIC"
@@ -35,6 +36,7 @@ def determinism_report(
         (
             str(point.step),
             str(point.stage),
+            *([str(point.session)] if result.several_sessions else []),
             literal(point.name),
             str(point.kind),
             str(point.distinct),
@@ -43,11 +45,13 @@ def determinism_report(
         )
         for point in points
     ]
+    broken = violations_sentence(ownership)
     grids: list[Grid] = []
     if rows:
         title = f"{len(rows):,} of {count(len(result.points), 'boundary')} vary"
         headings = (
-            ">step", ">stage", "boundary", "kind", ">distinct", "classes", "deviating",
+            ">step", ">stage", *([">session"] if result.several_sessions else []), "boundary",
+            "kind", ">distinct", "classes", "deviating",
         )  # fmt: skip
         value = result.first_value_varying
         keep = points.index(value) if value in points else None
@@ -56,21 +60,9 @@ def determinism_report(
         headline=headline(result),
         tone=Tone.BAD if varies else Tone.GOOD,
         grids=tuple(grids),
-        lines=(*_cause(ownership), *_lines(result), setting),
+        lines=(*([] if broken is None else [broken]), *_lines(result), setting),
         commands=commands,
     )
-
-
-def _cause(ownership: Sequence[StageOwnership]) -> list[str]:
-    """Say the first broken ownership rule of the modal repeat: it tells the cause in one run."""
-    broken = [(rule.step, stage.stage, rule) for stage in ownership for rule in stage.violations]
-    if not broken:
-        return []
-    step, stage, rule = min(broken, key=lambda found: found[:2])
-    return [
-        f"Ownership: {literal(rule.kind)} at step {step}, stage {stage}: {literal(rule.message)}."
-        f" {count(len(broken), 'violation')} in all."
-    ]
 
 
 def headline(result: Determinism) -> str:
@@ -87,7 +79,7 @@ def headline(result: Determinism) -> str:
     value = result.first_value_varying
     if first.kind is PointKind.VALUE:
         return f"{verdict}: the earliest bad value is {_place(first, result)}."
-    noun = "bad store" if first.kind is PointKind.STATE else "boundary that varies"
+    noun = "bad store" if is_store(first.name) else "boundary that varies"
     harm = (
         f"the first value that it harms is {_place(value, result)}"
         if value is not None
@@ -128,8 +120,8 @@ def bound_sentence(result: Determinism) -> str | None:
 
 def _place(point: BoundaryClasses, result: Determinism) -> str:
     return (
-        f"step {point.step}, {literal(point.name)}"
-        f" ({point.distinct} distinct of {result.repeats}: {classes(point)})"
+        f"step {point.step},{f' session {point.session},' if result.several_sessions else ''}"
+        f" {literal(point.name)} ({point.distinct} distinct of {result.repeats}: {classes(point)})"
     )
 
 

@@ -1,12 +1,14 @@
-"""One run in words: what ran, what was captured, and who owns which SWA slot."""
+"""One run in words: what ran, what was captured, and who owns which KV slot."""
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
-from swarepro.bundle.schema import Manifest, OwnerRange, StageEntry, StageOwnership, TensorRecord
+from swarepro.bundle.schema import BackendEntry, Manifest, TensorRecord
 from swarepro.report.model import Grid, Report, Tone, shortened
-from swarepro.report.words import MISSING, count, listed, literal, ranges, size
+from swarepro.report.slots import ownership_grids, ownership_sentence
+from swarepro.report.words import MISSING, count, listed, literal, size, span
 
 
 def run_report(
@@ -30,9 +32,14 @@ def run_report(
     owned = ownership_sentence(manifest)
     return Report(
         headline=f"{owned} {ran}" if problems else f"{ran} {owned}",
-        tone=Tone.BAD if problems else Tone.GOOD,
+        tone=Tone.BAD if problems else Tone.GOOD if manifest.shadow else Tone.PLAIN,
         grids=(steps_grid(manifest), *ownership_grids(manifest)),
-        lines=(facts_line(manifest), *tokens_lines(manifest), *said),
+        lines=(
+            *_final_actions(manifest),
+            facts_line(manifest),
+            *tokens_lines(manifest),
+            *said,
+        ),
         commands=(f"bundle: {literal(bundle)}",),
     )
 
@@ -53,9 +60,10 @@ def inspect_report(
     environment = manifest.environment
     packages = ", ".join(f"{literal(k)} {literal(v)}" for k, v in environment.packages.items())
     lines = (
+        *_final_actions(manifest),
         facts_line(manifest),
         *tokens_lines(manifest),
-        *([] if violations(manifest) else [ownership_sentence(manifest)]),
+        ownership_sentence(manifest),
         f"Made {literal(manifest.created)} by swarepro {literal(environment.swarepro)}, Python"
         f" {literal(environment.python)}, on {literal(environment.platform)}"
         f" ({literal(environment.cpu)}, {literal(environment.gpu or 'no GPU')}); {packages}.",
@@ -69,7 +77,7 @@ def inspect_report(
         ),
         tone=Tone.BAD if violations(manifest) else Tone.PLAIN,
         grids=(
-            steps_grid(manifest, Counter(record.step for record in records)),
+            steps_grid(manifest, Counter((record.step, record.session) for record in records)),
             *ownership_grids(manifest),
             _points_grid(records),
         ),
@@ -79,7 +87,7 @@ def inspect_report(
 
 
 def violations(manifest: Manifest) -> int:
-    """Return the number of ownership violations of all stages."""
+    """Return the number of ownership violations of all stages and KV groups."""
     return sum(len(stage.violations) for stage in manifest.ownership)
 
 
@@ -87,12 +95,17 @@ def facts_line(manifest: Manifest) -> str:
     """Return model, device, faults and capture in one sentence."""
     backend, capture = manifest.backend, manifest.capture
     faults = f"faults {listed(manifest.faults, most=8)}" if manifest.faults else "no fault"
+    fill = "" if backend.fill == "zero" else f", memory that nobody wrote filled: {backend.fill}"
     return (
         f"Model {literal(manifest.model)} ({count(manifest.num_layers, 'layer')},"
-        f" {literal(backend.dtype)}) on {literal(backend.device)}, route {literal(backend.route)},"
-        f" schedule {literal(backend.schedule)}, {faults};"
+        f" {literal(backend.dtype)}) on {literal(backend.device)}{_engine(backend)},"
+        f" route {literal(backend.route)}, schedule {literal(backend.schedule)}, {faults}{fill};"
         f" capture {capture.level}, store {capture.store}."
     )
+
+
+def _engine(backend: BackendEntry) -> str:
+    return "" if backend.engine == "paged" else f", engine {literal(backend.engine)}"
 
 
 def tokens_lines(manifest: Manifest) -> list[str]:
@@ -104,106 +117,40 @@ def tokens_lines(manifest: Manifest) -> list[str]:
     ]
 
 
-def ownership_sentence(manifest: Manifest) -> str:
-    """Say in one sentence whether the SWA slots are owned as they should be."""
-    problems = violations(manifest)
-    if problems:
-        return f"The ownership report has {count(problems, 'violation')}."
-    if not manifest.ownership:
-        return "No stage has sliding layers, so no SWA slot is owned."
-    return "Every stored position owns an SWA slot of its own."
+def steps_grid(manifest: Manifest, records: Counter[tuple[int, int]] | None = None) -> Grid:
+    """Return the table of steps, a line for each span and for each thing done before the step.
 
+    Sessions and what was done are shown where there are several sessions or actions.
 
-def steps_grid(manifest: Manifest, records: Counter[int] | None = None) -> Grid:
-    """Return the table of steps; sessions and resets only where there are several sessions."""
-    several = len(manifest.prompts) > 1
+    Args:
+        manifest: of the run.
+        records: how many there are by step and session, where that is to be shown.
+    """
+    several = len(manifest.prompts) > 1 or any(step.actions for step in manifest.steps)
     columns = [">step", "phase"]
-    columns += [">session", "reset"] if several else []
+    columns += [">session", "before it"] if several else []
     columns += ["positions", ">rows"]
     columns += [">records"] if records is not None else []
     rows = []
     for step in manifest.steps:
-        row = [str(step.index), str(step.phase)]
-        if several:
-            row += [ranges(sorted({span.session for span in step.spans}))]
-            row += ["before it" if step.reset else MISSING]
-        row += [", ".join(_span(span.start, span.end) for span in step.spans)]
-        row += [f"{sum(span.end - span.start for span in step.spans):,}"]
-        row += [f"{records[step.index]:,}"] if records is not None else []
-        rows.append(tuple(row))
+        done = (*(["reset"] if step.reset else []), *(action.words for action in step.actions))
+        shown = done if several else ()
+        for index, (part, before) in enumerate(zip_longest(step.spans, shown or (MISSING,))):
+            row = [str(step.index) if index == 0 else ""]
+            row += ["" if part is None else part.phase or step.phase]
+            row += ["" if part is None else str(part.session), before or ""] if several else []
+            if part is None:
+                row += [""] * (len(columns) - len(row))
+            else:
+                row += [span(part.start, part.end), f"{part.end - part.start:,}"]
+                row += [f"{records[step.index, part.session]:,}"] if records is not None else []
+            rows.append(tuple(row))
     return shortened("Steps", tuple(columns), rows)
 
 
-def ownership_grids(manifest: Manifest) -> tuple[Grid, ...]:
-    """Return who owns the SWA slots of each stage, and the violations if there are any."""
-    if not manifest.ownership:
-        return ()
-    rows = tuple(
-        (
-            str(stage.stage),
-            _layers(manifest.stages, stage.stage),
-            f"{stage.capacity:,}",
-            f"{stage.free:,}",
-            f"{stage.live:,}",
-            f"{stage.positions:,}",
-            _owners(stage),
-            f"{len(stage.violations):,}",
-        )
-        for stage in manifest.ownership
-    )
-    columns = (
-        ">stage",
-        "layers",
-        ">capacity",
-        ">free",
-        ">live",
-        ">stored",
-        "position -> slot",
-        ">violations",
-    )
-    grids = [Grid(title="SWA slots at the end of the run", columns=columns, rows=rows)]
-    problems: list[tuple[str, ...]] = [
-        (
-            str(stage.stage),
-            str(problem.step),
-            literal(problem.kind),
-            ranges(problem.positions, most=3),
-            ranges(problem.slots, most=3),
-            literal(problem.message),
-        )
-        for stage in manifest.ownership
-        for problem in stage.violations
-    ]
-    if problems:
-        headings = (">stage", ">step", "kind", "positions", "slots", "what it means")
-        title = f"{count(len(problems), 'ownership violation')}"
-        grids.append(shortened(title, headings, problems))
-    return tuple(grids)
-
-
-def _owners(stage: StageOwnership) -> str:
-    if not stage.owners:
-        return "no position owns a slot"
-    several = len({owner.session for owner in stage.owners}) > 1
-    return listed([_owner(owner, several) for owner in stage.owners], most=3)
-
-
-def _owner(owner: OwnerRange, several: bool) -> str:
-    positions = _span(owner.start, owner.start + len(owner.slots))
-    prefix = f"session {owner.session}: " if several else ""
-    shared = len(owner.slots) > 1 and len(set(owner.slots)) == 1
-    slots = f"{owner.slots[0]} for all" if shared else ranges(owner.slots, most=3)
-    return f"{prefix}{positions} -> {slots}"
-
-
-def _span(start: int, end: int) -> str:
-    return str(start) if end == start + 1 else f"{start}-{end - 1}"
-
-
-def _layers(stages: tuple[StageEntry, ...], rank: int) -> str:
-    if rank >= len(stages):
-        return MISSING
-    return f"{stages[rank].layer_start}-{stages[rank].layer_end - 1}"
+def _final_actions(manifest: Manifest) -> list[str]:
+    words = [action.words for action in manifest.final_actions]
+    return [f"After the last step: {listed(words, most=12)}."] if words else []
 
 
 def _points_grid(records: Sequence[TensorRecord]) -> Grid:

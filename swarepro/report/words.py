@@ -66,6 +66,20 @@ def listed(words: Sequence[object], *, most: int, empty: str = "none") -> str:
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
+def span(start: int, end: int) -> str:
+    """Return positions ``[start, end)`` as ``"0-63"``, one alone as ``"64"``."""
+    return str(start) if end == start + 1 else f"{start}-{end - 1}"
+
+
 def capital(sentence: str) -> str:
     """Return ``sentence`` with its first letter in upper case."""
     return sentence[:1].upper() + sentence[1:]
+
+
+def is_store(name: str) -> bool:
+    """Return whether a state boundary shows what a store wrote, not what lay there before it.
+
+    The rows that a step is about to write hold what was left there: no store of the run is bad
+    because of them.
+    """
+    return name.partition("#")[0].endswith("kv_slice_post_write")

@@ -1,5 +1,6 @@
 """From a case and options to all that a run needs: plan, weights, capture. Nothing runs here."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarepro.backend import choose_device, physical_memory, torch_dtype
@@ -10,13 +11,14 @@ from swarepro.checkpoint import ModelConfig, open_checkpoint
 from swarepro.checkpoint.contract import Checkpoint
 from swarepro.errors import CaseError, UsageError
 from swarepro.faults import FAULTS
-from swarepro.options import CaptureOptions, Progress, RunOptions, no_progress
-from swarepro.plan import Phase, RunPlan, make_plan, plan_stages, resolve_prompt
+from swarepro.options import DENSE_DTYPES, CaptureOptions, Progress, RunOptions, no_progress
+from swarepro.plan import Phase, RunPlan, plan_sessions, plan_stages, resolve_prompt
 from swarepro.points import Level
 from swarepro.runtime.groups import stage_groups
 from swarepro.runtime.routes import backend_for, resolve_route
 from swarepro.runtime.routes.launches import Launches, describe_launches
 from swarepro.runtime.schedule import resolve_schedule
+from swarepro.script import plan_script
 
 _MOST_OF_MEMORY = 0.6
 RECORD_BYTES = 450
@@ -64,7 +66,9 @@ def prepare(
     Raises:
         SwareproError: whatever is wrong, by name, before any weight is read where that is possible.
     """
-    for fault in (*options.faults, *((case.fault,) if case.fault is not None else ())):
+    _check_engine(options)
+    named = () if case.fault is None else (case.fault,)
+    for fault in (*options.faults, *case.background, *named):
         FAULTS.get(fault)
     device = choose_device(options.device)
     route = resolve_route(options.route, device=device)
@@ -80,9 +84,10 @@ def prepare(
             hint="give a bundle that stores them with --recv BUNDLE",
         )
     launches = describe_launches(checkpoint.config, dtype=case.dtype, backend=backend)
-    check_memory(plan, checkpoint.config, dtype=case.dtype, on_cpu=backend.device == "cpu")
+    computed = DENSE_DTYPES.get(options.engine, case.dtype)
+    check_memory(plan, checkpoint.config, dtype=computed, on_cpu=backend.device == "cpu")
     capture = capture_entry(options.capture)
-    itemsize = torch_dtype(case.dtype).itemsize
+    itemsize = torch_dtype(computed).itemsize
     records, tensor_bytes = estimate_bytes(plan, checkpoint.config, capture, itemsize=itemsize)
     if records == 0:
         raise UsageError(
@@ -108,6 +113,24 @@ def prepare(
     )
 
 
+def _check_engine(options: RunOptions) -> None:
+    """Refuse what a run without pool, mapping, store and route cannot have."""
+    if options.engine == "paged":
+        return
+    given = {
+        "fault": ", ".join(options.faults),
+        "route": "" if options.route == "auto" else options.route,
+        "schedule": "" if options.schedule == "auto" else options.schedule,
+        "fill": options.fill or "",
+    }
+    for what, value in given.items():
+        if value:
+            raise UsageError(
+                f"the engine {options.engine} has no {what}: {value} was asked for",
+                hint="leave it out, or run the stage runtime: --engine paged",
+            )
+
+
 def plan_case(
     case: CaseSpec, checkpoint: Checkpoint, *, progress: Progress = no_progress
 ) -> RunPlan:
@@ -128,27 +151,65 @@ def plan_case(
         else:
             tokens = resolve_prompt(prompt, vocab_size=config.vocab_size, where=where)
         prompts.append(tokens)
-    plan = make_plan(
-        sessions=case.sessions,
+    swa_capacity = case.capacity if case.swa_capacity is None else case.swa_capacity
+    for what, slots in (("capacity", case.capacity), ("swa_capacity", swa_capacity)):
+        if slots % case.page_size:
+            below = slots // case.page_size * case.page_size
+            sizes = [size for size in (below, below + case.page_size) if size]
+            raise CaseError(
+                f"{what} {slots} is no whole number of pages of {case.page_size}",
+                hint=f"use {' or '.join(map(str, sizes))}",
+            )
+    _check_positions(case, prompts, config)
+    if case.script:
+        steps, final_actions = plan_script(
+            case.script, tuple(prompts), capacity=case.capacity, page_size=case.page_size
+        )
+    else:
+        steps = plan_sessions(case.sessions, tuple(prompts), capacity=case.capacity)
+        final_actions = ()
+    plan = RunPlan(
         prompts=tuple(prompts),
+        steps=steps,
         stages=stages,
         capacity=case.capacity,
-        swa_capacity=case.capacity if case.swa_capacity is None else case.swa_capacity,
+        swa_capacity=swa_capacity,
+        page_size=case.page_size,
+        evict=case.evict,
+        final_actions=final_actions,
     )
-    has_decode = any(step.phase is Phase.DECODE for step in plan.steps)
+    spans = [span for step in plan.steps for span in step.spans]
+    has_decode = any(span.phase is Phase.DECODE for span in spans)
     if has_decode and stages[0].has_embedding and not stages[-1].has_head:
         raise CaseError(
             f"decode steps need the tokens of the last stage, and layers 0:{stages[-1].layer_end}"
             " do not reach the head",
-            hint="leave out --decode, or run all layers",
+            hint="run without decode steps, or run all layers",
         )
-    longest = max(span.end for step in plan.steps for span in step.spans)
+    _check_longest(max(span.end for span in spans), config)
+    return plan
+
+
+def _check_positions(
+    case: CaseSpec, prompts: Sequence[tuple[int, ...]], config: ModelConfig
+) -> None:
+    """Refuse sessions that decode beyond the model before anything is laid out."""
+    decoded = [session.decode for session in case.sessions]
+    for entry in case.script:
+        for rows in entry.rows:
+            if rows.decode and rows.session < len(decoded):
+                decoded[rows.session] += entry.times
+    ends = [len(tokens) + tail for tokens, tail in zip(prompts, decoded, strict=True) if tail]
+    _check_longest(max((end for end in ends if end <= case.capacity), default=0), config)
+
+
+def _check_longest(longest: int, config: ModelConfig) -> None:
     if longest > config.max_position_embeddings:
         raise CaseError(
             f"a session uses {longest} positions; the model's max_position_embeddings is"
-            f" {config.max_position_embeddings}"
+            f" {config.max_position_embeddings}",
+            hint="shorten the session, or take a model with a longer context",
         )
-    return plan
 
 
 def capture_entry(capture: CaptureOptions) -> CaptureEntry:
@@ -169,7 +230,7 @@ def check_memory(plan: RunPlan, config: ModelConfig, *, dtype: str, on_cpu: bool
         for spec in stage_groups(config, stage):
             capacity = plan.capacity if spec.sliding_window is None else plan.swa_capacity
             row = 2 * spec.num_kv_heads * spec.head_dim * torch_dtype(dtype).itemsize
-            needed += len(spec.layer_ids) * (capacity + 1) * row
+            needed += len(spec.layer_ids) * (capacity + plan.page_size) * row
     if on_cpu and needed > _MOST_OF_MEMORY * physical_memory():
         raise UsageError(
             f"the KV pools for {plan.capacity} positions would take {_size(needed)};"

@@ -8,7 +8,7 @@ from swarepro import points
 from swarepro.bundle.read import open_bundle
 from swarepro.bundle.schema import Manifest, TensorRecord
 from swarepro.errors import BundleError
-from swarepro.plan import Step
+from swarepro.plan import Span, Step
 
 _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
@@ -48,7 +48,7 @@ class BundleHidden:
         self._hidden_size = hidden_size
         self._dtype = dtype
         self._device = device
-        self._by_step: dict[int, TensorRecord] = {}
+        self._by_span: dict[tuple[int, int], TensorRecord] = {}
         stages = self._bundle.manifest.stages
         for record in self._bundle.records:
             is_send = (
@@ -57,18 +57,17 @@ class BundleHidden:
             )
             is_after = record.point == points.AFTER_LAYER.name and record.layer == layer - 1
             if (is_send or is_after) and record.file is not None:
-                self._by_step[record.step] = record
-        if not self._by_step:
+                self._by_span[record.step, record.session] = record
+        if not self._by_span:
             raise BundleError(
                 f"{path} stores no hidden states that enter layer {layer}",
                 hint=f"run the layers below {layer} with --capture boundary --store tensor",
             )
 
-    def hidden(self, step: Step) -> torch.Tensor:
-        """Return ``[T, E]`` for ``step``; raise BundleError when the bundle's step is another."""
-        (span,) = step.spans
-        record = self._by_step.get(step.index)
-        wanted = (span.end - span.start, self._hidden_size)
+    def hidden(self, step: Step, span: Span) -> torch.Tensor:
+        """Return ``[T, E]`` of a span; raise BundleError when the bundle's step is another."""
+        record = self._by_span.get((step.index, span.session))
+        wanted = (span.rows, self._hidden_size)
         if record is None or record.row_start != span.start or record.shape != wanted:
             found = (
                 "nothing"

@@ -1,62 +1,53 @@
 """One Gemma decoder layer: attention and MLP, each between two norms, on a residual stream."""
 
+from collections.abc import Sequence
+
 import torch
 
 from swarepro import points
-from swarepro.checkpoint.config import LayerConfig, ModelConfig
-from swarepro.checkpoint.weights import LayerWeights
-from swarepro.kvcache import HybridKVCache
-from swarepro.runtime.attention import attention_block
-from swarepro.runtime.batch import StepBatch
-from swarepro.runtime.parts import StageParts
-from swarepro.runtime.rotary import RotaryTables
+from swarepro.runtime.attention import LayerRun, attention_block
+from swarepro.runtime.batch import RowBlock
+from swarepro.runtime.taps import tap_rows
 
 
-def decoder_layer(
-    hidden: torch.Tensor,
-    *,
-    config: ModelConfig,
-    layer: LayerConfig,
-    weights: LayerWeights,
-    cache: HybridKVCache,
-    batch: StepBatch,
-    rotary: RotaryTables,
-    parts: StageParts,
+def decoder_layer(run: LayerRun, hidden: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Map the residual stream, ``[T, E]`` by row block, through one layer, to new tensors."""
+    tap, blocks = run.parts.tap, run.batch.blocks
+    normed = []
+    for block, rows in zip(blocks, hidden, strict=True):
+        normed.append(_norm(run, rows, run.weights.input_norm))
+        tap_rows(tap, points.INPUT_NORMED, normed[-1], block, run.place.layer)
+    attended = attention_block(run, normed)
+    return [
+        _feed_forward(run, block, rows, residual)
+        for block, rows, residual in zip(blocks, attended, hidden, strict=True)
+    ]
+
+
+def _feed_forward(
+    run: LayerRun, block: RowBlock, attended: torch.Tensor, hidden: torch.Tensor
 ) -> torch.Tensor:
-    """Map the residual stream ``hidden [T, E]`` through one layer, to a new ``[T, E]``."""
-    ops, tap, layer_id = parts.ops, parts.tap, layer.layer
-
-    def norm(
-        x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        return ops.rms_norm(
-            x,
-            weight,
-            eps=config.rms_norm_eps,
-            adds_one=config.norm_adds_one,
-            residual=residual,
-        )
-
-    normed = norm(hidden, weights.input_norm)
-    tap(points.INPUT_NORMED, normed, layer_id, row_start=batch.start)
-    attended = attention_block(
-        normed,
-        config=config,
-        layer=layer,
-        weights=weights,
-        cache=cache,
-        batch=batch,
-        rotary=rotary,
-        parts=parts,
-    )
-    residual = norm(attended, weights.post_attention_norm, residual=hidden)
-    tap(points.ATTN_RESIDUAL, residual, layer_id, row_start=batch.start)
-    gate_up = ops.linear(norm(residual, weights.pre_feedforward_norm), weights.gate_up)
-    tap(points.MLP_GATE_UP, gate_up, layer_id, row_start=batch.start)
+    ops, tap, weights, layer_id = run.parts.ops, run.parts.tap, run.weights, run.place.layer
+    residual = _norm(run, attended, weights.post_attention_norm, residual=hidden)
+    tap_rows(tap, points.ATTN_RESIDUAL, residual, block, layer_id)
+    gate_up = ops.linear(_norm(run, residual, weights.pre_feedforward_norm), weights.gate_up)
+    tap_rows(tap, points.MLP_GATE_UP, gate_up, block, layer_id)
     mlp = ops.linear(ops.gelu_tanh_mul(gate_up), weights.down)
-    tap(points.MLP_OUTPUT, mlp, layer_id, row_start=batch.start)
-    out = norm(mlp, weights.post_feedforward_norm, residual=residual)
+    tap_rows(tap, points.MLP_OUTPUT, mlp, block, layer_id)
+    out = _norm(run, mlp, weights.post_feedforward_norm, residual=residual)
     if weights.layer_scalar is not None:
         out = out * weights.layer_scalar
-    tap(points.AFTER_LAYER, out, layer_id, row_start=batch.start)
+    tap_rows(tap, points.AFTER_LAYER, out, block, layer_id)
     return out
+
+
+def _norm(
+    run: LayerRun, x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None = None
+) -> torch.Tensor:
+    return run.parts.ops.rms_norm(
+        x,
+        weight,
+        eps=run.config.rms_norm_eps,
+        adds_one=run.config.norm_adds_one,
+        residual=residual,
+    )

@@ -3,56 +3,139 @@
 The runtime calls the parts it is given and cannot ask what they are made of.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import torch
 
-from swarepro.kvcache import SlotAllocator
-from swarepro.plan import Phase
+from swarepro.checkpoint.config import RopeSpec
+from swarepro.kvcache import KVGroup, PageAllocator, SessionTable
+from swarepro.plan import Phase, Span
 from swarepro.points import CapturePoint
 
 
 class Allocator(Protocol):
-    """Owner of a stage's SWA slots; `swarepro.kvcache.SwaSession` is the real one."""
+    """Owner of a stage's slots; `swarepro.kvcache.SlotLifecycle` is the real one.
+
+    Everything that it hands out lies in the attributes, for those who keep its books: the runtime
+    uses the methods alone.
+    """
 
     @property
-    def full_slots(self) -> torch.Tensor:
-        """``[capacity]`` int64: full slot of each position."""
+    def page_size(self) -> int:
+        """Slots of a page of either pool."""
+
+    @property
+    def window_left(self) -> int | None:
+        """Keys that a query sees to its left in sliding layers; None without them."""
+
+    @property
+    def full(self) -> PageAllocator:
+        """The full pool's pages."""
+
+    @property
+    def swa(self) -> PageAllocator | None:
+        """The SWA pool's pages; None without sliding layers."""
 
     @property
     def mapping(self) -> torch.Tensor:
-        """``[capacity + 1]`` int64: SWA slot by full slot, 0 = no live slot."""
+        """``[full slots]`` int64: SWA slot by full slot, 0 = no live slot."""
 
     @property
-    def allocator(self) -> SlotAllocator:
-        """The free list."""
+    def tables(self) -> dict[int, SessionTable]:
+        """The block tables of the sessions that own slots."""
 
-    @property
-    def allocated(self) -> int:
-        """Positions below it own slots."""
+    def check(self, spans: Sequence[Span]) -> None:
+        """Raise what `ensure` would raise; change nothing."""
+        ...
 
-    def ensure(self, start: int, count: int) -> None:
-        """Make positions ``[0, start + count)`` own slots; called before metadata is built."""
+    def ensure(self, spans: Sequence[Span]) -> None:
+        """Make all positions up to each span's end own slots; called before metadata is built."""
+        ...
+
+    def full_slots(self, session: int, end: int) -> torch.Tensor:
+        """Return the full slots ``[end]`` of positions ``[0, end)``."""
         ...
 
     def translate(self, full_slots: torch.Tensor) -> torch.Tensor:
         """Return the SWA slots of full slots ``[C]``."""
         ...
 
+    def evict(self, session: int, before: int) -> None:
+        """Free SWA slots below ``before``, the first position that the next query can see."""
+        ...
+
+    def finish(self, session: int, *, keep: bool) -> None:
+        """End a session: free its slots, or keep them for reuse."""
+        ...
+
+    def check_reuse(self, session: int, of: int, rows: int) -> None:
+        """Raise what `reuse` would raise; change nothing."""
+        ...
+
+    def reuse(self, session: int, of: int, rows: int) -> None:
+        """Let ``session`` own the first ``rows`` positions of the kept session ``of``."""
+        ...
+
     def reset(self) -> None:
-        """Forget the session; called after the pools were zeroed."""
+        """Forget every session; called after the pools were cleared."""
+        ...
+
+
+class Metadata(Protocol):
+    """Says at which positions a span's rows are."""
+
+    def positions(self, span: Span) -> torch.Tensor:
+        """Return the position ids ``[T]`` int64, on the CPU, that rotate the span's rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPlace:
+    """Where a layer of a stage finds what is its own.
+
+    Attributes:
+        layer: global layer id.
+        config_layer: global id of the layer whose shapes and rope it has: its own.
+        group: whose pool holds its keys and values.
+        pool_layer: its index in that pool.
+        window_left: keys that its queries see to their left; None = all.
+    """
+
+    layer: int
+    config_layer: int
+    group: KVGroup
+    pool_layer: int
+    window_left: int | None
+
+
+class Layers(Protocol):
+    """The layer table of a stage."""
+
+    def places(self) -> tuple[LayerPlace, ...]:
+        """Return the places of the stage's layers, in execution order."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreContext:
-    """Which store of a run this is."""
+    """Which store of a run this is.
 
-    session: int
+    Attributes:
+        step: of the run.
+        layer: global layer id.
+        group: whose pool it writes.
+        pool_layer: index in that pool.
+        spans: whose rows they are, in the order of the rows.
+    """
+
     step: int
     layer: int
+    group: KVGroup
+    pool_layer: int
+    spans: tuple[Span, ...]
 
 
 class Schedule(Protocol):
@@ -83,26 +166,52 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One session's part of an attention call.
+
+    Attributes:
+        span: its positions in this step.
+        rows: which rows of q, k and v are its own.
+        entries: which entries of ``slots`` are its own: the slots of positions
+            ``[visible_start, span.end)``.
+        visible_start: first position that one of its queries can see.
+    """
+
+    span: Span
+    rows: slice
+    entries: slice
+    visible_start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionCall:
     """Everything that one attention call sees.
 
     Attributes:
-        phase: prefill, or decode with one row.
+        step: of the run.
         layer: global layer id.
+        group: whose pool it reads.
+        pool_layer: index in that pool.
+        requests: what is computed, in the order of the rows.
         q: ``[T, H, D]``.
         k: ``[T, K, D]``, the step's own keys.
         v: ``[T, K, D]``.
         k_cache: ``[S, K, D]``.
         v_cache: ``[S, K, D]``.
-        slots: ``[C]`` int64: slots of the positions that the step's queries can see, its own T
-            last.
+        slots: ``[N]`` int64: for each request the slots of the positions that its queries can see,
+            its own rows last.
         window_left: keys visible to the left of a query; None = all.
         scale: factor of the scores.
         softcap: on the scores, or None.
+        out: ``[T, H, D]``, q's dtype; scratch memory that the call fills, wholly.
+        scratch: where the call takes further memory from.
     """
 
-    phase: Phase
+    step: int
     layer: int
+    group: KVGroup
+    pool_layer: int
+    requests: tuple[Request, ...]
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
@@ -112,22 +221,53 @@ class AttentionCall:
     window_left: int | None
     scale: float
     softcap: float | None
+    out: torch.Tensor
+    scratch: "Scratch"
 
 
 class Attention(Protocol):
     """An attention implementation: a route."""
 
-    def route(self, phase: Phase, layer: int) -> int:
-        """Return the code of the implementation that a call will take; see `runtime.routes`."""
+    def route(self, span: Span, layer: int) -> int:
+        """Return the code of the implementation that a span takes; see `runtime.routes`."""
+        ...
+
+    def reads_own_rows(self, phase: Phase) -> bool:
+        """Return whether a span's own keys and values are read back from the pool."""
         ...
 
     def attend(self, call: AttentionCall) -> torch.Tensor:
-        """Return ``[T, H, D]`` in q's dtype."""
+        """Fill ``call.out`` and return it."""
+        ...
+
+
+class ScratchUse(StrEnum):
+    """What scratch memory is for."""
+
+    OUTPUT = "output"  # of an attention call
+    PARTIAL = "partial"  # results of a decoded token's shares of its keys, before they are combined
+
+
+class Scratch(Protocol):
+    """Memory that an operation has to fill before it is read."""
+
+    def take(
+        self, shape: tuple[int, ...], use: ScratchUse, dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        """Return a tensor on the run's device that holds anything; None = the run's dtype."""
         ...
 
 
 class Ops(Protocol):
-    """The row-wise operations of a layer, each as in `swarepro_kernels.reference`."""
+    """The row-wise operations, those of a layer each as in `swarepro_kernels.reference`."""
+
+    def embed(self, ids: torch.Tensor, weight: torch.Tensor, *, scale: float) -> torch.Tensor:
+        """Return rows ``ids [T]`` of ``weight [V, E]`` times ``scale``, rounded to its dtype."""
+        ...
+
+    def rotary_frequencies(self, rope: RopeSpec, head_dim: int) -> torch.Tensor:
+        """Return the angles of one position, ``[head_dim / 2]`` float32 on the CPU."""
+        ...
 
     def rms_norm(
         self,
@@ -157,6 +297,31 @@ class Ops(Protocol):
         """Map ``[T, N]`` by ``weight [M, N]`` to ``[T, M]``."""
         ...
 
+    def unembed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Map normed ``x [T, E]`` by the head ``weight [V, E]`` to logits ``[T, V]``."""
+        ...
+
+    def choose(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the token ids ``[T]`` int64 that ``logits [T, V]`` choose: of ties the first."""
+        ...
+
+
+class Edge(Protocol):
+    """What crosses from one stage to the next: one plane, the residual stream."""
+
+    def send(self, hidden: torch.Tensor, entered: torch.Tensor) -> torch.Tensor:
+        """Return what a stage sends ``[T, E]``.
+
+        Args:
+            hidden: ``[T, E]``, the stream after the stage's last layer.
+            entered: ``[T, E]``, the stream as it came into that layer.
+        """
+        ...
+
+    def receive(self, sent: torch.Tensor) -> torch.Tensor:
+        """Return the stream ``[T, E]`` that a stage's first layer gets of what was sent."""
+        ...
+
 
 class Tap(Protocol):
     """Receives boundary tensors while they are live; it copies what it keeps."""
@@ -171,21 +336,30 @@ class Tap(Protocol):
         tensor: torch.Tensor,
         layer: int | None = None,
         *,
+        session: int,
         row_start: int | None = None,
     ) -> None:
-        """Capture ``tensor``; ``row_start``: logical position of row 0, or None."""
+        """Capture ``tensor`` of ``session``; ``row_start``: logical position of row 0, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageParts:
-    """The parts of one stage. ``allocator`` is None in a stage without sliding layers."""
+    """The parts of one stage.
 
-    allocator: Allocator | None
+    `schedule` is what orders the launches of all of them; a wrapper of another part may read it.
+    """
+
+    allocator: Allocator
+    metadata: Metadata
+    layers: Layers
     attention: Attention
     store: Store
     ops: Ops
+    edge: Edge
+    scratch: Scratch
     tap: Tap
+    schedule: Schedule
 
 
 PartWrapper = Callable[[StageParts], StageParts]

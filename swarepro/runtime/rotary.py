@@ -1,5 +1,7 @@
 """Rotary tables per layer kind."""
 
+from collections.abc import Callable
+
 import torch
 
 from swarepro.checkpoint.config import RopeKind, RopeSpec
@@ -23,15 +25,36 @@ def inverse_frequencies(spec: RopeSpec, head_dim: int) -> torch.Tensor:
     return frequencies
 
 
-class RotaryTables:
-    """Cosines and sines of a step's positions, computed once per layer kind and step."""
+Frequencies = Callable[[RopeSpec, int], torch.Tensor]
 
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+
+class RotaryTables:
+    """Cosines and sines of a step's positions, computed once per layer kind and row block.
+
+    Args:
+        dtype: of what is returned.
+        device: of what is returned.
+        frequencies: as `inverse_frequencies`; asked once a step for each layer kind.
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        frequencies: Frequencies = inverse_frequencies,
+    ) -> None:
         self._dtype = dtype
         self._device = device
+        self._ask = frequencies
         self._frequencies: dict[tuple[RopeSpec, int], torch.Tensor] = {}
-        self._step: dict[tuple[RopeSpec, int], tuple[torch.Tensor, torch.Tensor]] = {}
-        self._positions: torch.Tensor | None = None
+        self._step: dict[
+            tuple[int, RopeSpec, int], tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+        ] = {}
+
+    def begin_step(self) -> None:
+        """Forget the last step's positions, and the frequencies that it was given."""
+        self._step.clear()
+        self._frequencies.clear()
 
     def at(
         self, positions: torch.Tensor, spec: RopeSpec, head_dim: int
@@ -40,13 +63,12 @@ class RotaryTables:
 
         Angles are float32, rounded to the dtype after cos and sin, as transformers does.
         """
-        if positions is not self._positions:
-            self._positions = positions
-            self._step = {}
-        key = (spec, head_dim)
+        key = (id(positions), spec, head_dim)  # what is kept keeps the id from being used again
         if key not in self._step:
-            if key not in self._frequencies:
-                self._frequencies[key] = inverse_frequencies(spec, head_dim).to(self._device)
-            angles = positions.float()[:, None] * self._frequencies[key]
-            self._step[key] = (angles.cos().to(self._dtype), angles.sin().to(self._dtype))
-        return self._step[key]
+            if (spec, head_dim) not in self._frequencies:
+                self._frequencies[spec, head_dim] = self._ask(spec, head_dim).to(self._device)
+            angles = positions.float()[:, None] * self._frequencies[spec, head_dim]
+            cos, sin = angles.cos().to(self._dtype), angles.sin().to(self._dtype)
+            self._step[key] = (positions, cos, sin)
+        _, cos, sin = self._step[key]
+        return cos, sin

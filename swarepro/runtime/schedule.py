@@ -40,6 +40,21 @@ class SeededOrder:
         return torch.from_numpy(np.argsort(bits, kind="stable"))
 
 
+class ChosenSchedule:
+    """A schedule that can be changed between two steps.
+
+    Attributes:
+        current: what orders the next launch.
+    """
+
+    def __init__(self, current: Schedule) -> None:
+        self.current = current
+
+    def order(self, num_programs: int, *key: int) -> torch.Tensor | None:
+        """As the current schedule."""
+        return self.current.order(num_programs, *key)
+
+
 def resolve_schedule(text: str, *, triton: TritonMode) -> str:
     """Return the schedule that ``text`` means where kernels run as ``triton`` says.
 

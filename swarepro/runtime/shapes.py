@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from swarepro import points
 from swarepro.checkpoint.config import LayerConfig, LayerKind, ModelConfig
-from swarepro.plan import RunPlan, StageSpec, Step
+from swarepro.plan import RunPlan, Span, StageSpec
 from swarepro.points import CapturePoint, Scope
 
 _INT64_POINTS = (
@@ -25,6 +25,7 @@ class ExpectedTensor:
 
     step: int
     stage: int
+    session: int
     point: CapturePoint
     layer: int | None
     shape: tuple[int, ...]
@@ -53,14 +54,16 @@ def expected_tensors(
         for rank, stage in enumerate(plan.stages):
             is_last = rank == len(plan.stages) - 1
             for point, layer in _emitted(config, stage, is_last=is_last):
-                yield ExpectedTensor(
-                    step=step.index,
-                    stage=rank,
-                    point=point,
-                    layer=layer,
-                    shape=_shape(point, step, config, stage, layer),
-                    itemsize=8 if point in _INT64_POINTS else itemsize,
-                )
+                for span in step.spans:
+                    yield ExpectedTensor(
+                        step=step.index,
+                        stage=rank,
+                        session=span.session,
+                        point=point,
+                        layer=layer,
+                        shape=_shape(point, span, config, stage, layer),
+                        itemsize=8 if point in _INT64_POINTS else itemsize,
+                    )
 
 
 def _emitted(
@@ -71,6 +74,8 @@ def _emitted(
         points.INPUT_IDS: not stage.has_embedding,
         points.EMBEDDING_OUTPUT: not stage.has_embedding,
         points.BOUNDARY_RECV_HIDDEN: stage.has_embedding,
+        points.Q_NORMED: not config.has_qk_norms,
+        points.K_NORMED: not config.has_qk_norms,
         points.SWA_SLOTS: all(layer.kind is LayerKind.FULL for layer in layers),
         points.BOUNDARY_SEND_HIDDEN: stage.has_head,
         points.FINAL_NORM: not stage.has_head,
@@ -89,12 +94,11 @@ def _emitted(
 
 def _shape(
     point: CapturePoint,
-    step: Step,
+    span: Span,
     config: ModelConfig,
     stage: StageSpec,
     layer: int | None,
 ) -> tuple[int, ...]:
-    (span,) = step.spans
     sizes = {
         "T": span.end - span.start,
         "C": span.end,

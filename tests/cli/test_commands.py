@@ -30,6 +30,7 @@ def test_points_are_listed_in_execution_order(invoke: Invoke) -> None:
         "level": "op",
         "dims": ["C"],
         "inputs": ["full_slots"],
+        "optional": False,
     }
 
 
@@ -231,3 +232,54 @@ def test_synth(invoke: Invoke, tmp_path: Path) -> None:
     wrong = invoke("synth", "gemma4-tinyy", tmp_path / "n")
     assert wrong.code == 2
     assert "did you mean" in wrong.err
+
+
+def test_a_floor_tells_noise_from_a_wrong_value(invoke, tmp_path):
+    model = ("--model", "synthetic:gemma4-tiny?layers=6", "--tokens", "1,2,3,4,5,6,7,8,9,10,11,12")
+    floor = tmp_path / "floor.json"
+    made = invoke("calibrate", *model, "--out", floor)
+    assert made.code == 0
+    assert "legal variants of adhoc" in made.out
+    for name, more in (("a", ()), ("b", ("--chunks", "5,7")), ("bad", ("--unpatched",))):
+        invoke("run", *model, "--out", tmp_path, "--run-id", name, *more)
+    noise = invoke("diff-boundaries", tmp_path / "a", tmp_path / "b", "--floor", floor, "--json")
+    assert noise.code == 0
+    assert json.loads(noise.out)["verdict"] in ("NOISE", "IDENTICAL")
+    wrong = invoke("diff-boundaries", tmp_path / "a", tmp_path / "bad", "--floor", floor)
+    assert wrong.code == 1
+    assert "WRONG. step 0, L0_kv_slice_post_write (layer 0, state)" in wrong.out.replace("\n", " ")
+    assert max(map(len, wrong.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--floor", "no-such-file"), "cannot read no-such-file"),
+        (("--floor", "f", "--atol", 1), "--atol cannot be given with --floor"),
+        (("--floor", "f", "--align", "step", "--verify"), "--align, --verify cannot be given"),
+        (("--margin", 3), "--margin is of a floor"),
+    ],
+)
+def test_a_floor_that_cannot_be_used(invoke, tmp_path, args, said):
+    model = ("--model", "synthetic:gemma4-tiny?layers=2", "--tokens", "1,2,3")
+    invoke("run", *model, "--out", tmp_path, "--run-id", "a")
+    done = invoke("diff-boundaries", tmp_path / "a", tmp_path / "a", *args)
+    assert done.code == 2
+    assert said in done.err
+    assert done.out == ""
+
+
+def test_the_dense_reference_of_a_run(invoke, tmp_path):
+    model = ("--model", "synthetic:gemma3-tiny", "--dtype", "fp32", "--tokens", "1,2,3,4,5")
+    told = invoke("run", *model, "--engine", "dense-fp64", "--out", tmp_path, "--run-id", "d")
+    assert told.code == 0
+    assert "engine dense-fp64" in told.out.replace("\n", " ")
+    invoke("run", *model, "--out", tmp_path, "--run-id", "p")
+    exact = invoke("diff-boundaries", tmp_path / "d", tmp_path / "p")
+    assert exact.code == 2
+    assert "engine dense-fp64 against paged" in exact.err
+    near = invoke("diff-boundaries", tmp_path / "d", tmp_path / "p", "--atol", 1e-4, "--rtol", 1e-4)
+    assert near.code == 0
+    refused = invoke("run", *model, "--engine", "dense", "--unpatched", "--out", tmp_path)
+    assert refused.code == 2
+    assert "no fault: skip-swa-allocation" in refused.err

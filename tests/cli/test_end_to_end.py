@@ -32,7 +32,8 @@ def test_run_prints_its_bundle_and_a_clean_ownership_report(invoke: Invoke, tmp_
     assert document["size_bytes"] == sum(
         path.stat().st_size for path in bundle.rglob("*") if path.is_file()
     )
-    assert [stage["live"] for stage in document["ownership"]] == [67, 67, 67]
+    groups = [(owned["stage"], owned["group"], owned["live"]) for owned in document["ownership"]]
+    assert groups == [(stage, group, 67) for stage in range(3) for group in ("full", "sliding")]
     assert not any(stage["violations"] for stage in document["ownership"])
     assert done.err == ""
 
@@ -168,6 +169,7 @@ def test_determinism_finds_the_store_and_the_value(invoke: Invoke, tmp_path: Pat
     assert document["repeats"] == 3
     assert document["earliest_varying"] == {
         "step": 0,
+        "session": 0,
         "name": "L0_kv_slice_post_write",
         "layer": 0,
         "kind": "state",

@@ -111,6 +111,30 @@ def test_a_stopped_run_leaves_nothing(tmp_path: Path, number: signal.Signals) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_stopped_repeat_in_a_process_of_its_own_leaves_nothing(tmp_path: Path) -> None:
+    """The signal reaches the first process alone: the other one ends its bundle."""
+    keep = tmp_path / "keep"
+    command = ["determinism", "anchor-a", "--fresh-process", "-n", "3", "--keep", str(keep)]
+    run = subprocess.Popen(
+        [*PROGRAM, *command],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_interruptible,
+    )
+    deadline = time.monotonic() + 120
+    while not any(keep.rglob("records.jsonl")) and time.monotonic() < deadline:
+        assert run.poll() is None, "it ended before it could be stopped"
+        time.sleep(0.02)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 2
+    assert out == ""
+    assert "error: interrupted; nothing was kept\n" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("args", [("--help",), ("run", "--help"), ("--version",), ("points",)])
 def test_a_full_disk_under_help_is_no_finding(args: tuple[str, ...]) -> None:

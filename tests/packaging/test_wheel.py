@@ -101,7 +101,9 @@ def test_wheel_holds_every_source_file(wheel: Path) -> None:
         for base, package in ((ROOT, "swarepro"), (ROOT / "kernels", "swarepro_kernels"))
         for path in (base / package).rglob("*.py")
     }
-    assert source <= set(contents(wheel))
+    maps = {f"swarepro/foreign/maps/{x.name}" for x in ROOT.glob("swarepro/foreign/maps/*.toml")}
+    assert maps
+    assert source | maps <= set(contents(wheel))
 
 
 def test_wheel_owns_two_names_and_none_is_kernels(wheel: Path) -> None:

@@ -8,12 +8,12 @@ from swarepro.case import PromptSpec, SessionSpec
 from swarepro.errors import CaseError
 from swarepro.plan import (
     Phase,
-    RunPlan,
     Span,
     StageRole,
-    make_plan,
+    Step,
     parse_range,
     plan_chunks,
+    plan_sessions,
     plan_stages,
     resolve_prompt,
 )
@@ -25,14 +25,9 @@ def session(
     return SessionSpec(prompt=PromptSpec(random=rows), chunk=chunk, chunks=chunks, decode=decode)
 
 
-def plan(*sessions: SessionSpec, capacity: int = 512) -> RunPlan:
-    return make_plan(
-        sessions=sessions,
-        prompts=tuple((7,) * (spec.prompt.random or 0) for spec in sessions),
-        stages=plan_stages(stages=None, layers=None, num_layers=12),
-        capacity=capacity,
-        swa_capacity=capacity,
-    )
+def plan(*sessions: SessionSpec, capacity: int = 512) -> tuple[Step, ...]:
+    prompts = tuple((7,) * (spec.prompt.random or 0) for spec in sessions)
+    return plan_sessions(sessions, prompts, capacity=capacity)
 
 
 # Chunks
@@ -84,7 +79,7 @@ def test_a_chunk_without_rows_is_refused(spec: SessionSpec) -> None:
 )
 def test_steps_tile_every_session(drawn: list[tuple[int, int, int]]) -> None:
     sessions = [session(rows=rows, chunk=chunk, decode=decode) for rows, chunk, decode in drawn]
-    steps = plan(*sessions).steps
+    steps = plan(*sessions)
     assert [step.index for step in steps] == list(range(len(steps)))
     for index, (rows, _, decode) in enumerate(drawn):
         mine = [step for step in steps if step.spans[0].session == index]
@@ -99,16 +94,33 @@ def test_steps_tile_every_session(drawn: list[tuple[int, int, int]]) -> None:
 
 
 def test_decode_takes_one_position_a_step() -> None:
-    steps = plan(session(rows=3, decode=2)).steps
+    steps = plan(session(rows=3, decode=2))
     assert [(step.phase, step.spans) for step in steps] == [
         (Phase.PREFILL, (Span(session=0, start=0, end=3),)),
-        (Phase.DECODE, (Span(session=0, start=3, end=4),)),
-        (Phase.DECODE, (Span(session=0, start=4, end=5),)),
+        (Phase.DECODE, (Span(session=0, start=3, end=4, phase=Phase.DECODE),)),
+        (Phase.DECODE, (Span(session=0, start=4, end=5, phase=Phase.DECODE),)),
     ]
 
 
+def test_the_phase_of_a_step_is_that_of_its_spans() -> None:
+    prefill = Span(session=0, start=0, end=3)
+    decode = Span(session=1, start=3, end=4, phase=Phase.DECODE)
+    for spans, phase in (
+        ((prefill,), Phase.PREFILL),
+        ((decode, decode), Phase.DECODE),
+        ((prefill, decode), Phase.MIXED),
+    ):
+        assert Step(index=0, spans=spans).phase is phase
+    assert (prefill.rows, decode.rows) == (3, 1)
+
+
+def test_sessions_that_run_one_after_another_are_not_finished_but_reset() -> None:
+    steps = plan(session(rows=3, decode=1), session(rows=2))
+    assert [(step.reset, step.actions) for step in steps] == [(False, ()), (False, ()), (True, ())]
+
+
 def test_a_session_may_use_every_position_of_the_capacity_and_no_more() -> None:
-    assert plan(session(rows=60, decode=4), capacity=64).steps[-1].spans[0].end == 64
+    assert plan(session(rows=60, decode=4), capacity=64)[-1].spans[0].end == 64
     with pytest.raises(CaseError) as caught:
         plan(session(rows=60), session(rows=60, decode=5), capacity=64)
     assert "sessions[1]: 60 prompt rows and 5 decode steps need 65" in caught.value.message
@@ -232,3 +244,9 @@ def test_a_token_outside_the_vocabulary_is_named(bad: int) -> None:
 def test_a_text_has_to_be_encoded_first() -> None:
     with pytest.raises(CaseError, match="has to be encoded"):
         resolve_prompt(PromptSpec(text="a"), vocab_size=10, where="s")
+
+
+def test_too_many_spans_are_refused_before_they_are_laid_out() -> None:
+    sessions = tuple(SessionSpec(prompt=PromptSpec(random=1), decode=2**20 - 1) for _ in range(40))
+    with pytest.raises(CaseError, match=f"compute {40 * 2**20} spans; a run has {2**20} at most"):
+        plan_sessions(sessions, ((1,),) * 40, capacity=2**20)

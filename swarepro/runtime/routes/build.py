@@ -5,18 +5,24 @@ from dataclasses import dataclass
 from swarepro.backend import Backend
 from swarepro.capture import Digester, HostDigester
 from swarepro.runtime.parts import Attention, Ops, Schedule, Store
-from swarepro.runtime.routes.eager import EagerAttention, EagerOps, EagerStore
+from swarepro.runtime.routes.eager import EagerAttention, EagerOps, EagerPagedAttention, EagerStore
 from swarepro.runtime.routes.orders import LaunchOrders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteParts:
-    """What a route brings to a stage."""
+    """What a route brings to a stage.
+
+    Attributes:
+        together: all rows of a step go through the row-wise operations together; else each span's
+            by themselves.
+    """
 
     attention: Attention
     store: Store
     ops: Ops
     digester: Digester
+    together: bool
 
 
 def build_route(name: str, schedule: Schedule, backend: Backend) -> RouteParts:
@@ -25,12 +31,13 @@ def build_route(name: str, schedule: Schedule, backend: Backend) -> RouteParts:
     Compiled kernels digest what is captured, too; interpreted ones are far slower than XXH3. A
     Triton route imports its kernels here: the backend has to be active by then.
     """
-    if name == "eager":
+    if name.startswith("eager"):
         return RouteParts(
-            attention=EagerAttention(),
+            attention=EagerAttention() if name == "eager" else EagerPagedAttention(),
             store=EagerStore(schedule),
             ops=EagerOps(),
             digester=HostDigester(),
+            together=False,
         )
     from swarepro.runtime.routes import triton
 
@@ -45,6 +52,7 @@ def build_route(name: str, schedule: Schedule, backend: Backend) -> RouteParts:
         store=triton.TritonStore(schedule),
         ops=triton.TritonOps(orders),
         digester=_digester(backend),
+        together=True,
     )
 
 

@@ -6,6 +6,7 @@ import torch
 
 import swarepro_kernels as kernels
 from swarepro.capture import DigestAlgorithm
+from swarepro_kernels.reference import digest_finish, digest_seeds, digest_terms
 
 _ROWS = 1024
 
@@ -37,3 +38,14 @@ class DeviceDigester:
         found = words[: self._num_pending]
         self._tables, self._num_pending = [], 0
         return ["".join(f"{word & (1 << 64) - 1:016x}" for word in row) for row in found]
+
+    def rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the first lane of `swarepro_kernels.reference.digest` of each row, if any."""
+        count = tensor.shape[0]
+        words = torch.empty(count, 0, dtype=torch.int64, device=tensor.device)
+        if tensor.numel():
+            flat = tensor.reshape(count, -1).contiguous().view(torch.uint8)
+            words = torch.nn.functional.pad(flat, (0, -flat.shape[1] % 8)).view(torch.int64)
+        index = torch.arange(words.shape[1], device=words.device)
+        sums = digest_terms(words, index).sum(-1)
+        return digest_finish(sums, digest_seeds(tensor.dtype, tuple(tensor.shape[1:])))[0].cpu()

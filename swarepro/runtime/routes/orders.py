@@ -7,7 +7,7 @@ from swarepro_kernels.order import ProgramOrder
 def store_order(schedule: Schedule, context: StoreContext) -> ProgramOrder:
     """Return the order of one store; the same on every route."""
     return lambda num_programs: schedule.order(
-        num_programs, context.session, context.step, context.layer
+        num_programs, context.spans[0].session, context.step, context.layer
     )
 
 

@@ -9,11 +9,13 @@ from swarepro import points
 from swarepro.bundle.digest import digest_bytes
 from swarepro.bundle.read import Bundle, open_bundle
 from swarepro.bundle.schema import (
+    ActionEntry,
     BackendEntry,
     CaptureEntry,
     Environment,
     SpanEntry,
     StageEntry,
+    StageOwnership,
     StepEntry,
     TensorRecord,
 )
@@ -78,6 +80,42 @@ def spans(*rows: tuple[int, int]) -> tuple[StepEntry, ...]:
     )
 
 
+def batch(
+    index: int,
+    *rows: tuple[int, int, int] | tuple[int, int, int, str],
+    reset: bool = False,
+    actions: tuple[ActionEntry, ...] = (),
+) -> StepEntry:
+    """Return a step over spans (session, start, end), each a prefill unless it says its phase."""
+    phases = [row[3] if len(row) == 4 else "prefill" for row in rows]
+    mixed = len(set(phases)) > 1
+    return StepEntry(
+        index=index,
+        phase="mixed" if mixed else phases[0],
+        spans=tuple(
+            SpanEntry(session=row[0], start=row[1], end=row[2], phase=phase if mixed else None)
+            for row, phase in zip(rows, phases, strict=True)
+        ),
+        reset=reset,
+        actions=actions,
+    )
+
+
+def finish(session: int) -> ActionEntry:
+    """Return the end of a session."""
+    return ActionEntry(kind="finish", session=session)
+
+
+def keep(session: int) -> ActionEntry:
+    """Return the end of a session whose slots stay for reuse."""
+    return ActionEntry(kind="keep", session=session)
+
+
+def reuse(session: int, *, of: int, rows: int) -> ActionEntry:
+    """Return the take-over of rows of a kept session."""
+    return ActionEntry(kind="reuse", session=session, of=of, rows=rows)
+
+
 def stages(*layers: tuple[int, int]) -> tuple[StageEntry, ...]:
     """Return stages over these half-open layer ranges."""
     last = len(layers) - 1
@@ -106,6 +144,11 @@ class Run:
     dtype: str = "float32"
     prompts: tuple = ((1, 2, 3, 4),)
     tokens: tuple = ((7,),)
+    fill: str = "zero"
+    engine: str = "paged"
+    ownership: tuple[StageOwnership, ...] = ()
+    final_actions: tuple[ActionEntry, ...] = ()
+    shadow: bool = True
 
     def write(self, directory: Path) -> Path:
         """Write the bundle and return its path."""
@@ -141,6 +184,8 @@ class Run:
                 schedule="program",
                 num_threads=1,
                 routes={"0": "eager"},
+                fill=self.fill,
+                engine=self.engine,
             ),
             "faults": (),
             "environment": Environment(
@@ -154,8 +199,10 @@ class Run:
             ),
             "prompts": self.prompts,
             "recv": None,
-            "tokens": self.tokens,
-            "ownership": (),
+            "tokens": (*self.tokens, *((),) * (len(self.prompts) - len(self.tokens))),
+            "ownership": self.ownership,
+            "final_actions": self.final_actions,
+            "shadow": self.shadow,
             "created": "2026-01-01T00:00:00+00:00",
         }
 

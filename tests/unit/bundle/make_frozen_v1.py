@@ -1,10 +1,4 @@
-"""Writes tests/data/bundle-v1: run once for schema version 1, never again.
-
-python -m tests.unit.bundle.make_frozen_v1 tests/data/bundle-v1
-"""
-
-import sys
-from pathlib import Path
+"""The run that tests/data/bundle-v1 holds. Its writer is gone: version 1 is only read."""
 
 import numpy as np
 
@@ -26,7 +20,3 @@ def frozen_run() -> Run:
         steps=spans((0, 2)),
         prompts=((2, 818),),
     )
-
-
-if __name__ == "__main__":
-    frozen_run().write(Path(sys.argv[1]))

@@ -99,12 +99,12 @@ def test_a_manifest_that_is_none(path, text):
     refused(path, "not a manifest")
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, -1])
+@pytest.mark.parametrize("version", [0, 3, 99, -1])
 def test_an_unknown_version_is_named_before_anything_else(path, version):
     raw = json.loads((path / "manifest.json").read_bytes())
     raw.update(schema_version=version, something_new={"x": 1})
     (path / "manifest.json").write_text(json.dumps(raw))
-    assert "reads 1" in str(refused(path, f"unknown schema_version {version}"))
+    assert "reads 1, 2" in str(refused(path, f"unknown schema_version {version}"))
 
 
 def test_an_unknown_field_of_the_manifest(path):
@@ -276,7 +276,7 @@ def duplicate(lines):
         (edit(4, stage=1), "no stage 1"),
         (edit(4, session=1), "no session 1"),
         (edit(13, step=2), "no step 2"),
-        (edit(4, row_start=-1), "negative row_start"),
+        (edit(4, row_start=-1), "is no position"),
         (edit(4, file="tensors/step-0007.safetensors"), "does not list its file"),
         (edit(4, file="records.jsonl"), "no file for tensors"),
         (edit(4, file="tensors/step-0001.safetensors", dtype="F16"), "L0_o_proj.*is F32"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from swarepro.checkpoint import LayerKind, ModelConfig, RopeKind, parse_hf_config
+from swarepro.checkpoint import LayerKind, ModelConfig, RopeKind, RopeSpec, parse_hf_config
 from swarepro.errors import CheckpointError
 
 Json = dict[str, Any]
@@ -24,6 +24,7 @@ GEMMA3: Json = {
     "sliding_window": 32,
     "vocab_size": 512,
 }
+GEMMA2: Json = {**GEMMA3, "model_type": "gemma2"}
 GEMMA4: Json = {
     **GEMMA3,
     "model_type": "gemma4_text",
@@ -33,7 +34,7 @@ GEMMA4: Json = {
     "attention_k_eq_v": True,
 }
 UNIFIED: Json = {**GEMMA4, "model_type": "gemma4_unified_text"}
-BASES = {"gemma3": GEMMA3, "gemma4": GEMMA4, "unified": UNIFIED}
+BASES = {"gemma2": GEMMA2, "gemma3": GEMMA3, "gemma4": GEMMA4, "unified": UNIFIED}
 
 
 def parse(base: Json, /, *drop: str, **changes: object) -> ModelConfig:
@@ -74,6 +75,53 @@ def test_gemma3_defaults_are_those_of_transformers() -> None:
     assert parse(GEMMA3, "sliding_window").layers[0].sliding_window == 4096
     assert parse(GEMMA4, "sliding_window").layers[0].sliding_window == 512
     assert parse(UNIFIED, "sliding_window").layers[0].sliding_window == 1024
+
+
+def test_gemma2_defaults_are_those_of_transformers() -> None:
+    config = parse(GEMMA2, "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
+    assert (config.num_heads, config.vocab_size) == (8, 256_000)
+    assert (config.layers[0].num_kv_heads, config.layers[0].head_dim) == (4, 256)
+    assert (config.attention_softcap, config.final_softcap) == (50.0, 30.0)
+    assert (config.attention_scale, config.max_position_embeddings) == (256**-0.5, 8192)
+    assert full_layers(config) == [1, 3, 5, 7, 9, 11]
+    assert parse(GEMMA2, "sliding_window").layers[0].sliding_window == 4096
+    assert config.norm_adds_one and not config.has_qk_norms and not config.has_v_norm
+    assert {layer.rope for layer in config.layers} == {
+        RopeSpec(kind=RopeKind.DEFAULT, theta=10_000.0)
+    }
+
+
+def test_gemma2_says_otherwise() -> None:
+    """A null cap is no cap, where a missing one is the default; a pattern is ignored."""
+    none = parse(GEMMA2, attn_logit_softcapping=None, final_logit_softcapping=None)
+    assert (none.attention_softcap, none.final_softcap) == (None, None)
+    assert parse(GEMMA2, sliding_window_pattern=3) == parse(GEMMA2)
+    kinds = ["full_attention", "sliding_attention", "sliding_attention"] * 4
+    assert full_layers(parse(GEMMA2, layer_types=kinds)) == [0, 3, 6, 9]
+    assert parse(GEMMA2, query_pre_attn_scalar=24).attention_scale == 24**-0.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "theta", "factor"),
+    [
+        ({"rope_theta": 2e4}, "default", 2e4, 1.0),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 3e4}}, "default", 3e4, 1.0),
+        ({"rope_parameters": {"rope_theta": 3e4}, "rope_theta": 2e4}, "default", 3e4, 1.0),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "linear", 1e4, 2.0),
+        (
+            {"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {}},
+            "linear",
+            1e4,
+            2.0,
+        ),
+        ({"rope_scaling": {}, "rope_parameters": {"rope_theta": 3e4}}, "default", 3e4, 1.0),
+    ],
+    ids=str,
+)
+def test_gemma2_has_one_rope(fields: Json, kind: str, theta: float, factor: float) -> None:
+    """As transformers reads the same fields, see test_hf_transformers.py."""
+    ropes = {layer.rope for layer in parse(GEMMA2, **fields).layers}
+    assert ropes == {RopeSpec(kind=RopeKind(kind), theta=theta, factor=factor)}
 
 
 def test_gemma3_nested_rope_parameters_win_over_flat_ones() -> None:
@@ -155,7 +203,7 @@ REFUSED: list[tuple[str, Json, str]] = [
     ("gemma3", {"hidden_activation": "silu"}, "hidden_activation is 'silu'"),
     ("gemma3", {"quantization_config": {"bits": 4}}, r"quantization_config is \{'bits': 4\}"),
     ("gemma3", {"model_type": "gemma3_txt"}, "did you mean 'gemma3_text'"),
-    ("gemma3", {"model_type": "llama"}, "known: gemma3_text"),
+    ("gemma3", {"model_type": "llama"}, "known: gemma2, gemma3_text"),
     ("gemma3", {"model_type": 3}, "model_type is 3; wanted a string"),
     ("gemma3", {"hidden_size": "96"}, "hidden_size is '96'; wanted an integer"),
     ("gemma3", {"hidden_size": 96.0}, "hidden_size is 96.0; wanted an integer"),
@@ -183,7 +231,17 @@ REFUSED: list[tuple[str, Json, str]] = [
     ("gemma4", {"per_layer_config": {"5": {"sliding_window": 8}}}, "5.sliding_window is 8"),
     ("gemma4", {"per_layer_config": {"5": {"skip": ["mlp"]}}}, r"5.skip is \['mlp'\]"),
     ("gemma4", {"per_layer_config": {"5": 3}}, "per_layer_config.5 is 3; wanted an object"),
-    ("gemma3", {"per_layer_config": {"5": {"head_dim": 8}}}, "no differing layers in a Gemma 3"),
+    ("gemma3", {"per_layer_config": {"5": {"head_dim": 8}}}, "no differing layers in this mod"),
+    ("gemma2", {"attention_bias": True}, "attention_bias is True"),
+    ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
+    ("gemma2", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "rope_type is 'yarn'"),
+    (
+        "gemma2",
+        {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
+        "rope_parameters.full_attention is .*one rotary embedding for all layers",
+    ),
+    ("gemma2", {"attn_logit_softcapping": -1.0}, "attn_logit_softcapping is -1.0; wanted"),
+    ("gemma2", {"per_layer_config": {"5": {"head_dim": 8}}}, "no differing layers in this mod"),
 ]
 
 
@@ -240,6 +298,7 @@ FUZZED = (
     "rope_scaling",
     "rope_theta",
     "query_pre_attn_scalar",
+    "attn_logit_softcapping",
     "final_logit_softcapping",
     "text_config",
     "quantization_config",
@@ -258,7 +317,8 @@ FUZZED = (
 def test_no_config_raises_anything_else(base: str, changes: Json, wrapped: bool) -> None:
     data = {**deepcopy(BASES[base]), **changes}
     if wrapped:
-        data = {"model_type": str(BASES[base]["model_type"])[:-5], "text_config": data}
+        name = str(BASES[base]["model_type"]).removesuffix("_text")
+        data = {"model_type": name, "text_config": data}
     try:
         config = parse_hf_config(data, source="config.json")
     except CheckpointError as error:

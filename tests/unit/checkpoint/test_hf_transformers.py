@@ -31,7 +31,13 @@ ROPE = {
 GEMMA4 = {"global_head_dim": 16, "hidden_size_per_layer_input": 0}
 K_EQ_V = {**GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1}
 
+FLAT = {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5}
+
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma2": ("gemma2", {"query_pre_attn_scalar": 24}),
+    "gemma2-rope": ("gemma2", {"rope_parameters": FLAT, "attn_logit_softcapping": None}),
+    "gemma2-old-rope": ("gemma2", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
+    "gemma2-untied": ("gemma2", {"tie_word_embeddings": False, "final_logit_softcapping": 7.0}),
     "gemma3": ("gemma3_text", {"rope_parameters": ROPE, "query_pre_attn_scalar": 24}),
     "gemma3-pattern": ("gemma3_text", {"sliding_window_pattern": 2, "rope_theta": 5e5}),
     "gemma3-untied": ("gemma3_text", {"tie_word_embeddings": False}),
@@ -65,17 +71,23 @@ def inv_freq(rope: RopeSpec, head_dim: int) -> torch.Tensor:
 def check_config(config: ModelConfig, model: Any) -> None:
     text = model.model
     assert config.num_layers == len(text.layers)
+    assert config.final_softcap == model.config.final_logit_softcapping
+    assert config.max_position_embeddings == model.config.max_position_embeddings
+    assert config.rms_norm_eps == model.config.rms_norm_eps
     assert config.embed_scale == pytest.approx(float(text.embed_tokens.embed_scale))
     for layer, module in zip(config.layers, text.layers, strict=True):
         attention = module.self_attn
-        assert attention.is_sliding == (layer.kind is LayerKind.SLIDING)
+        assert (attention.sliding_window is None) == (layer.kind is LayerKind.FULL)
         assert attention.sliding_window == layer.sliding_window
         assert attention.head_dim == layer.head_dim
         assert attention.scaling == config.attention_scale
+        assert hasattr(attention, "q_norm") == hasattr(attention, "k_norm") == config.has_qk_norms
+        assert getattr(attention, "attn_logit_softcapping", None) == config.attention_softcap
         assert (attention.v_proj is None) == layer.k_eq_v
         assert attention.k_proj.weight.shape[0] == layer.num_kv_heads * layer.head_dim
         kind = "sliding_attention" if layer.kind is LayerKind.SLIDING else "full_attention"
-        expected = getattr(text.rotary_emb, f"{kind}_inv_freq")
+        own = "inv_freq" if config.model_type == "gemma2" else f"{kind}_inv_freq"
+        expected = getattr(text.rotary_emb, own)
         torch.testing.assert_close(inv_freq(layer.rope, layer.head_dim), expected)
 
 
@@ -96,8 +108,6 @@ def test_saved_model_loads_as_it_is(variant: str, tmp_path: Path, load: Load) ->
         pairs = [
             (layer.input_norm, module.input_layernorm.weight),
             (layer.qkv, torch.cat([projection.weight for projection in projections])),
-            (layer.q_norm, attention.q_norm.weight),
-            (layer.k_norm, attention.k_norm.weight),
             (layer.o_proj, attention.o_proj.weight),
             (layer.post_attention_norm, module.post_attention_layernorm.weight),
             (layer.pre_feedforward_norm, module.pre_feedforward_layernorm.weight),
@@ -105,7 +115,13 @@ def test_saved_model_loads_as_it_is(variant: str, tmp_path: Path, load: Load) ->
             (layer.gate_up, torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])),
             (layer.down, mlp.down_proj.weight),
         ]
-        assert (layer.layer_scalar is None) == variant.startswith("gemma3")
+        assert (layer.q_norm is None) == (layer.k_norm is None) == variant.startswith("gemma2")
+        if layer.q_norm is not None:
+            pairs += [
+                (layer.q_norm, attention.q_norm.weight),
+                (layer.k_norm, attention.k_norm.weight),
+            ]
+        assert (layer.layer_scalar is None) == variant.startswith(("gemma2", "gemma3"))
         if layer.layer_scalar is not None:
             pairs.append((layer.layer_scalar, module.layer_scalar))
         for ours, theirs in pairs:

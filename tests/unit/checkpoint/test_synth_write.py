@@ -15,7 +15,7 @@ from swarepro.errors import CheckpointError
 
 from .conftest import Load
 
-NAMES = ["gemma4-tiny", "gemma3-tiny", "gemma4-tiny?seed=7&layers=8"]
+NAMES = ["gemma4-tiny", "gemma3-tiny", "gemma2-tiny", "gemma4-tiny?seed=7&layers=8"]
 
 
 @pytest.mark.parametrize("spec", NAMES)
@@ -39,7 +39,7 @@ def test_written_equals_generated(
 
 
 @pytest.mark.parametrize("layers", [1, 5, 6, 7])
-@pytest.mark.parametrize("name", ["gemma4-tiny", "gemma3-tiny", "gemma-4-12b"])
+@pytest.mark.parametrize("name", ["gemma4-tiny", "gemma3-tiny", "gemma2-tiny", "gemma-4-12b"])
 def test_a_config_survives_the_way_to_json_and_back(name: str, layers: int) -> None:
     config = open_checkpoint(f"synthetic:{name}?layers={layers}").config
     data = json.loads(json.dumps(dump_hf_config(config, dtype="bfloat16")))

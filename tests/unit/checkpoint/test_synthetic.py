@@ -42,7 +42,7 @@ def test_embedding_and_tiled_bytes_are_pinned(load: Load) -> None:
     assert digest(tiled) == "0c547eb2b404af4849471ac33e2ef428"
 
 
-@pytest.mark.parametrize("name", ["gemma4-tiny", "gemma3-tiny"])
+@pytest.mark.parametrize("name", ["gemma4-tiny", "gemma3-tiny", "gemma2-tiny"])
 def test_stages_and_dtypes_do_not_change_bytes(name: str, load: Load) -> None:
     checkpoint = open_checkpoint(f"synthetic:{name}")
     whole = load(checkpoint)
@@ -78,6 +78,31 @@ def test_gemma3_tiny_hides_nothing() -> None:
     assert config.layers[5].rope.factor == 8.0 and config.norm_adds_one
 
 
+def test_gemma2_tiny_hides_nothing() -> None:
+    config = open_checkpoint("synthetic:gemma2-tiny").config
+    assert config.attention_scale != config.layers[0].head_dim ** -0.5
+    assert (config.attention_softcap, config.final_softcap) == (50.0, 30.0)
+    kinds = [layer.kind for layer in config.layers]
+    assert kinds == [LayerKind.SLIDING, LayerKind.FULL] * 6
+    assert config.norm_adds_one and not config.has_qk_norms
+
+
+def test_gemma3_plain_hides_what_it_is_there_to_hide(load: Load) -> None:
+    checkpoint = open_checkpoint("synthetic:gemma3-plain?layers=6")
+    config = checkpoint.config
+    assert (config.hidden_size, config.embed_scale) == (64, 8.0)
+    assert config.attention_scale == config.layers[0].head_dim ** -0.5
+    weights = load(checkpoint)
+    for layer in weights.layers.values():
+        norms = (
+            *(layer.input_norm, layer.q_norm, layer.k_norm, layer.post_attention_norm),
+            *(layer.pre_feedforward_norm, layer.post_feedforward_norm),
+        )
+        assert not any(norm.any() for norm in norms)
+        assert layer.qkv.any() and layer.down.any()
+    assert weights.final_norm is not None and not weights.final_norm.any()
+
+
 def test_gemma_4_12b_geometry() -> None:
     config = open_checkpoint("synthetic:gemma-4-12b").config
     assert (config.num_layers, config.hidden_size, config.vocab_size) == (48, 3840, 262_144)
@@ -88,15 +113,16 @@ def test_gemma_4_12b_geometry() -> None:
     assert cut.num_layers == 16 and cut.layers[15].kind is LayerKind.FULL
 
 
-@pytest.mark.parametrize("name", ["gemma4-tiny", "gemma3-tiny"])
+@pytest.mark.parametrize("name", ["gemma4-tiny", "gemma3-tiny", "gemma2-tiny"])
 def test_weights_are_sane(name: str, load: Load) -> None:
     """Norm weights and scalars are not what they would be initialised to; matrices keep scale."""
     weights = load(open_checkpoint(f"synthetic:{name}"), dtype=torch.float32)
-    neutral = 0.0 if name.startswith("gemma3") else 1.0
+    neutral = 1.0 if name.startswith("gemma4") else 0.0
     for layer in weights.layers.values():
         norms = (layer.input_norm, layer.q_norm, layer.k_norm, layer.post_feedforward_norm)
+        assert (layer.q_norm is None) == (layer.k_norm is None) == name.startswith("gemma2")
         for norm in norms:
-            assert ((norm - neutral).abs() > 1e-3).float().mean() > 0.9
+            assert norm is None or ((norm - neutral).abs() > 1e-3).float().mean() > 0.9
         if layer.layer_scalar is not None:
             assert 0.5 < layer.layer_scalar.item() < 1.2 and layer.layer_scalar.item() != 1.0
         assert layer.down.std().item() == pytest.approx(192**-0.5, rel=0.05)

@@ -311,8 +311,6 @@ class TestStages:
         assert {item.name for item in found.only_baseline} == {
             "input_ids#1",
             "input_ids#2",
-            "route#1",
-            "route#2",
             "boundary_recv_hidden",
             "boundary_recv_hidden#1",
             "boundary_send_hidden",

@@ -27,6 +27,7 @@ def decode_steps():
 def pair_of(tmp_path, captured, changed, **more):
     """Open two runs: ``captured`` (point, layer, step) hold one number each, 1 where changed."""
     bundles = []
+    steps = more.get("steps", decode_steps())
     for name in "ab":
         items = []
         for point, layer, step in captured:
@@ -38,10 +39,11 @@ def pair_of(tmp_path, captured, changed, **more):
                     np.full(shape, value),
                     layer=layer,
                     step=step,
+                    session=steps[step].spans[0].session,
                     row_start=ROWS[step][0] if point.dims else None,
                 )
             )
-        defaults = {"steps": decode_steps(), "num_layers": 3, "stages": stages((0, 3))}
+        defaults = {"steps": steps, "num_layers": 3, "stages": stages((0, 3))}
         bundles.append(Run(items=items, **(defaults | more)).open(tmp_path / name))
     return bundles
 
@@ -128,7 +130,9 @@ def test_state_does_not_flow_into_another_session(tmp_path):
     changed = [("L0_kv_slice_post_write", 0), ("L0_kv_slice_pre_write", 1)]
     flows = origins(tmp_path / "1", op_level(), changed)
     assert list(flows.values()) == ["source", "inherited"]
-    stays = origins(tmp_path / "2", op_level(), changed, steps=(first, other, third))
+    prompts = ((1, 2, 3, 4), (5,))
+    steps = first, other, third
+    stays = origins(tmp_path / "2", op_level(), changed, steps=steps, prompts=prompts)
     assert list(stays.values()) == ["source", "source"]
 
 
@@ -197,7 +201,7 @@ def test_every_input_counts(tmp_path, point):
     manifest = msgspec.structs.replace(manifest, ownership=owned)
     stage = {points.EMBEDDING_OUTPUT: 0}.get(point, 2 if point in TAIL else 1)
     layer = 1 if point.scope is points.Scope.LAYER else None
-    place = Place(step=1, stage=stage, point=point.name, layer=layer)
+    place = Place(step=1, stage=stage, session=0, point=point.name, layer=layer)
 
     def origin(left_out):
         graph = InputGraph(manifest, lambda place: None if place == left_out else False)
@@ -231,11 +235,14 @@ def test_what_a_stage_does_not_have_is_not_missing(tmp_path):
     manifest = pair_of(tmp_path, [(points.LOGITS, None, 0)], set(), stages=stages((0, 1), (1, 3)))[
         0
     ].manifest
-    manifest = msgspec.structs.replace(manifest, ownership=(sliding(0),))
+    full = msgspec.structs.replace(sliding(1), group="full")
+    manifest = msgspec.structs.replace(manifest, ownership=(sliding(0), full))
 
     def unseen(stage, point, layer=None, captured=()):
         graph = InputGraph(manifest, lambda place: False if place.name in captured else None)
-        return graph.inputs(Place(step=0, stage=stage, point=point.name, layer=layer)).unseen
+        return graph.inputs(
+            Place(step=0, stage=stage, session=0, point=point.name, layer=layer)
+        ).unseen
 
     kv, state, metadata = points.KV_SLICE_PRE_WRITE, PointKind.STATE, PointKind.METADATA
     assert unseen(1, kv, 1, captured=("full_slots",)) == frozenset()
@@ -290,6 +297,56 @@ def test_routes_that_differ_by_intent_are_no_unknown_input(tmp_path):
     assert (found.first.name, found.first.origin) == ("route", "source")
 
 
+def test_between_engines_the_pool_still_carries_a_divergence_on(tmp_path):
+    """No slots and nothing before a store are compared; what the last step stored is inherited."""
+    changed = [("L0_kv_slice_post_write", 0), ("L0_kv_slice_post_write", 1)]
+    bundles = pair_of(tmp_path, op_level(), set(changed))
+    backend = msgspec.structs.replace(bundles[1].manifest.backend, engine="dense")
+    manifest = msgspec.structs.replace(bundles[1].manifest, backend=backend)
+    other = dataclasses.replace(bundles[1], manifest=manifest)
+    found = compare_bundles(bundles[0], other, tolerance=Tolerance(atol=0.5))
+    assert "L{layer}_kv_slice_pre_write" in found.skipped
+    assert [(b.step, b.origin) for b in found.boundaries] == [(0, "source"), (1, "inherited")]
+    assert found.exact
+
+
+LACKING = {point for point in points.ALL if point.optional}
+
+
+@pytest.mark.parametrize("told", ["everything", "no such point", "another layer"])
+@pytest.mark.parametrize("has", ["neither", "baseline", "target"])
+def test_rotary_is_a_source_where_the_model_has_no_q_and_k_norms(tmp_path, told, has):
+    """Told to capture them, neither run has any: what rotary takes is the projection."""
+    captured = [entry for entry in op_level(steps=(0,)) if entry[0] not in LACKING]
+    changed = {("L1_rotary_applied", 0)}
+    pair_of(tmp_path, captured, changed)
+    pair_of(tmp_path / "full", op_level(steps=(0,)), changed)
+    globs = {
+        "everything": ("*",),
+        "no such point": ("*_projected", "*_applied", "positions"),
+        "another layer": ("L9_*",),
+    }[told]
+    bundles = []
+    for name, side in (("a", "baseline"), ("b", "target")):
+        bundle = open_bundle((tmp_path / "full" if side == has else tmp_path) / name)
+        capture = msgspec.structs.replace(bundle.manifest.capture, points=globs)
+        manifest = msgspec.structs.replace(bundle.manifest, capture=capture)
+        bundles.append(dataclasses.replace(bundle, manifest=manifest))
+    found = compare_bundles(*bundles)
+    is_source = told == "everything" and has == "neither"
+    assert found.first.name == "L1_rotary_applied"
+    assert (found.first.origin, found.exact) == (
+        ("source", True) if is_source else ("unknown", False)
+    )
+
+
+def test_what_lies_behind_a_point_that_the_model_lacks_still_counts(tmp_path):
+    captured = [entry for entry in op_level(steps=(0,)) if entry[0] not in LACKING]
+    changed = [("L1_qkv_projected", 0), ("L1_rotary_applied", 0)]
+    found = origins(tmp_path, captured, changed)
+    assert found == {("L1_qkv_projected", 0): "source", ("L1_rotary_applied", 0): "inherited"}
+
+
 def test_a_captured_input_that_is_equal_ends_the_walk(tmp_path):
     captured = [
         (points.INPUT_IDS, None, 0),
@@ -306,7 +363,7 @@ def test_a_long_run_with_little_captured_needs_no_recursion(tmp_path):
     manifest = pair_of(tmp_path, [(points.LOGITS, None, 0)], set())[0].manifest
     manifest = msgspec.structs.replace(manifest, steps=steps)
     graph = InputGraph(manifest, lambda place: True if place.step == 0 else None)
-    last = Place(step=2999, stage=0, point="logits", layer=None)
+    last = Place(step=2999, stage=0, session=0, point="logits", layer=None)
     assert graph.inputs(last).differ
     graph = InputGraph(manifest, lambda place: None)
     assert not graph.inputs(last).differ
@@ -321,7 +378,7 @@ def test_every_declared_input_resolves_to_an_earlier_boundary(tmp_path, point):
     )[0].manifest
     graph = InputGraph(manifest, lambda place: None)
     layer = 1 if point.scope is points.Scope.LAYER else None
-    place = Place(step=1, stage=1, point=point.name, layer=layer)
+    place = Place(step=1, stage=1, session=0, point=point.name, layer=layer)
 
     def key(at):
         return points.exec_key(

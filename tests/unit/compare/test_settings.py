@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from swarepro.bundle.schema import BackendEntry, CaptureEntry, Manifest
+from swarepro.bundle.schema import ActionEntry, BackendEntry, CaptureEntry, Manifest
 from swarepro.compare.settings import differences, tokens_differ
 from tests.unit.report.made import manifest
 
@@ -18,17 +18,81 @@ def test_equal_settings_are_not_mentioned():
         ({"model": "gguf:x"}, "model (synthetic:gemma4-tiny against gguf:x)"),
         ({"faults": ("one-row",)}, "faults (none against one-row)"),
         ({"faults": ("one-row", "b")}, "faults (none against one-row, b)"),
-        ({"stages": ()}, "stages (0:12 against )"),
+        ({"stages": ()}, "stages (0:12 against none)"),
         ({"recv": "runs/a"}, "hidden states received from (none against runs/a)"),
         ({"case": {"name": "x", "capacity": 9}}, "capacity (default against 9)"),
         ({"case": {"swa_capacity": 9}}, "SWA capacity (default against 9)"),
+        ({"case": {"page_size": 4}}, "page size (default against 4)"),
+        ({"case": {"evict": True}}, "eviction (off against on)"),
+        ({"case": {"evict": False}}, None),
         ({"prompts": ((2,) * 64,)}, "prompts (other token ids)"),
         ({"prompts": ((1,) * 6,)}, "prompts (64 against 6 tokens)"),
         ({"steps": manifest().steps[:1]}, "chunks (64, 1 decoded against 64)"),
     ],
 )
 def test_each_is_said(change, said):
-    assert differences(manifest(), manifest(**change)) == (said,)
+    assert differences(manifest(), manifest(**change)) == (() if said is None else (said,))
+
+
+def with_resets(*steps: int) -> Manifest:
+    first, second = manifest().steps
+    return manifest(
+        steps=(
+            msgspec.structs.replace(first, reset=0 in steps),
+            msgspec.structs.replace(second, reset=1 in steps),
+        )
+    )
+
+
+def test_a_reset_is_said():
+    assert differences(with_resets(), with_resets(1)) == ("resets (none against before step 1)",)
+
+
+def capturing(*steps: int) -> Manifest:
+    return manifest(capture=msgspec.structs.replace(manifest().capture, steps=steps))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        (
+            (*range(20), 30),
+            (*range(20), 40),
+            "captured steps (after 20 that are the same: 30 against 40)",
+        ),
+        (
+            tuple(range(20)),
+            tuple(range(14)),
+            "captured steps (after 14 that are the same: 14, 15, 16, 17, 18, 19 against"
+            " nothing more)",
+        ),
+        (
+            tuple(range(14)),
+            tuple(range(1, 15)),
+            "captured steps (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more"
+            " against 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 2 more)",
+        ),
+        (
+            (),
+            tuple(range(13)),
+            "captured steps (all against 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 1 more)",
+        ),
+    ],
+)
+def test_long_lists_are_compared_to_their_end(left, right, said):
+    assert differences(capturing(*left), capturing(*right)) == (said,)
+
+
+def test_a_long_lifecycle_is_compared_to_its_end():
+    def ended(last: str) -> Manifest:
+        kinds = ["finish"] * 12 + [last]
+        actions = tuple(ActionEntry(kind=kind, session=0) for kind in kinds)
+        return manifest(final_actions=actions)
+
+    assert differences(ended("finish"), ended("finish")) == ()
+    assert differences(ended("finish"), ended("keep")) == (
+        "lifecycle (after 12 that are the same: finish 0 at the end against keep 0 at the end)",
+    )
 
 
 @pytest.mark.parametrize(

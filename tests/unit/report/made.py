@@ -6,11 +6,13 @@ import msgspec
 
 from swarepro.bundle.schema import (
     SCHEMA_VERSION,
+    ActionEntry,
     BackendEntry,
     CaptureEntry,
     Environment,
     FileEntry,
     Manifest,
+    Owner,
     OwnerRange,
     SpanEntry,
     StageEntry,
@@ -180,6 +182,108 @@ def ownership(*violations: Violation, owned: bool = True) -> StageOwnership:
         positions=67,
         owners=owners,
         violations=violations,
+    )
+
+
+CROSSED = (
+    Violation(
+        kind="foreign-slot-read",
+        step=3,
+        positions=(4, 5, 9),
+        slots=(17, 18, 40),
+        message="session 1 reads rows that belong to session 0",
+        layer=3,
+        group="sliding",
+        owner=Owner(session=0, position=100),
+        user=Owner(session=1, position=4),
+        order=1,
+    ),
+    Violation(
+        kind="mapping-lost",
+        step=5,
+        positions=(),
+        slots=(9,),
+        message="1 slot is neither free nor owned by any position: a leak",
+        group="sliding",
+        order=2,
+    ),
+)
+FIRST_CROSSED = Violation(
+    kind="duplicate-slot-store",
+    step=3,
+    positions=(7,),
+    slots=(3,),
+    message="position 7 stored to a slot of another session",
+    layer=5,
+    group="full",
+    owner=Owner(session=0, position=2),
+    user=Owner(session=1, position=7),
+    order=0,
+)
+
+
+def two_groups(*, broken: bool = False) -> tuple[StageOwnership, ...]:
+    """The slots of a stage with both groups, two sessions, one of them kept."""
+    owners = (
+        OwnerRange(session=0, start=0, slots=(1, 2, 3)),
+        OwnerRange(session=1, start=0, slots=(9,)),
+        OwnerRange(session=1, start=4, slots=(11, 12)),
+    )
+    books = {"stage": 0, "capacity": 128, "positions": 6, "owners": owners}
+    return (
+        StageOwnership(
+            group="sliding",
+            free=110,
+            live=6,
+            evictable=10,
+            reserved=2,
+            violations=CROSSED if broken else (),
+            **books,
+        ),
+        StageOwnership(
+            group="full",
+            free=100,
+            live=6,
+            evictable=20,
+            reserved=2,
+            violations=(FIRST_CROSSED,) if broken else (),
+            **books,
+        ),
+    )
+
+
+def batches() -> Manifest:
+    """A run of two sessions in mixed batches, and a third that takes over rows."""
+    prefill, decode = "prefill", "decode"
+
+    def part(session: int, start: int, end: int, phase: Any = None) -> SpanEntry:
+        return SpanEntry(session=session, start=start, end=end, phase=phase)
+
+    return manifest(
+        prompts=((1,) * 64, (2,) * 5, (1,) * 64),
+        tokens=((227, 3), (4,), (5,)),
+        steps=(
+            StepEntry(index=0, phase=prefill, spans=(part(0, 0, 64),), reset=False),
+            StepEntry(
+                index=1,
+                phase="mixed",
+                spans=(part(1, 0, 5, prefill), part(0, 64, 65, decode)),
+                reset=False,
+            ),
+            StepEntry(
+                index=2,
+                phase=prefill,
+                spans=(part(2, 32, 64),),
+                reset=False,
+                actions=(
+                    ActionEntry(kind="finish", session=1),
+                    ActionEntry(kind="keep", session=0),
+                    ActionEntry(kind="reuse", session=2, of=0, rows=32),
+                ),
+            ),
+        ),
+        final_actions=(ActionEntry(kind="finish", session=2),),
+        ownership=two_groups(),
     )
 
 

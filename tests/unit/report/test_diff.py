@@ -18,6 +18,19 @@ def test_a_bad_store_that_harms_nothing() -> None:
     assert text.endswith("It harms no captured value.")
 
 
+def test_what_lies_in_a_pool_before_a_store_is_no_bad_store() -> None:
+    """With eviction on one side only, rows about to be written hold what was left there."""
+    before = boundary("L0_kv_slice_pre_write", step=1, kind=PointKind.STATE, origin="source")
+    found = divergence(first=before, first_state=before, boundaries=(before, VALUE))
+    assert headline(found).startswith(
+        "DIVERGED. The pool differs before a store: the runs part at step 1, L0_kv_slice_pre_write"
+    )
+    other_slots = divergence(first=SLOTS, first_state=before, boundaries=(SLOTS, before, VALUE))
+    assert "The first difference in a pool, before a store, is at step 1" in headline(other_slots)
+    for text in (headline(found), headline(other_slots)):
+        assert "bad store" not in text
+
+
 def test_a_bad_value() -> None:
     found = divergence(first=VALUE, first_state=None, boundaries=(VALUE,))
     assert headline(found).startswith(
@@ -203,3 +216,64 @@ def test_an_identical_pair_says_whether_the_bytes_were_checked() -> None:
     note = "Stored bytes were not checked against their digests; --verify does that."
     assert note in diff_report(identical()).lines
     assert note not in diff_report(identical(verified=True)).lines
+
+
+def of_sessions():
+    """Two sessions with a boundary of one name; only that of session 1 is a source."""
+    pair = boundary(session=1, origin="source", numbers=numbers()), boundary(session=0)
+    return divergence(
+        first=pair[0],
+        first_state=None,
+        first_value=pair[0],
+        boundaries=pair,
+        last_identical=boundary("L0_rotary_applied", session=0),
+        only_target=(
+            OneSided(step=0, session=0, name="logits", positions=(4, 6)),
+            OneSided(step=0, session=1, name="logits", positions=(9, 10)),
+        ),
+        several_sessions=True,
+    )
+
+
+def test_among_several_sessions_the_session_is_named() -> None:
+    report = diff_report(of_sessions())
+    assert report.headline.startswith(
+        "DIVERGED. A bad value: the runs part at step 1, session 1, L0_attention_output (layer 0,"
+    )
+    milestones, diverging = report.grids
+    assert milestones.columns == ("", "first = first value")
+    assert ("session", "1") in milestones.rows
+    assert diverging.columns[:3] == (">step", ">session", "boundary")
+    assert [row[1:5] for row in diverging.rows] == [
+        ("1", "L0_attention_output", "value", "source"),
+        ("0", "L0_attention_output", "value", "inherited"),
+    ]
+    assert report.lines[:2] == (
+        "Identical until then: the last one is step 1, session 0, L0_rotary_applied"
+        " (layer 0, value).",
+        "Only in the target: 2 boundaries (step 0 session 0 logits at 4-5, step 0 session 1"
+        " logits at 9).",
+    )
+
+
+def test_rows_of_two_sessions_are_not_counted_as_one() -> None:
+    both = of_sessions().only_target
+    text = headline(identical(align="position", only_target=both, several_sessions=True))
+    assert text.endswith(
+        "; positions 4-5 of session 0 of 1 boundary only in the target;"
+        " positions 9 of session 1 of 1 boundary only in the target."
+    )
+
+
+def test_what_could_not_be_compared_names_its_session() -> None:
+    refused = boundary(session=1, verdict=Verdict.INCOMPARABLE, origin=None, reason="r")
+    found = identical(
+        verdict=Verdict.INCOMPARABLE, compared=0, boundaries=(refused,), several_sessions=True
+    )
+    assert diff_report(found).grids[0].rows == (("1", "1", "L0_attention_output", "r"),)
+
+
+def test_control_one_session_is_not_named() -> None:
+    report = diff_report(divergence(only_target=(OneSided(step=0, name="x", positions=(1, 2)),)))
+    text = " ".join((report.headline, *report.lines, *map(str, report.grids)))
+    assert "session" not in text

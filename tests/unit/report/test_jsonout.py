@@ -14,21 +14,26 @@ from swarepro.report.jsonout import (
 from tests.unit.report import made
 
 MILESTONE = (
-    "step name layer kind stage verdict bound origin reason rows positions heads num_rows num_heads"
-    " num_mismatched num_elements first_mismatch max_ulp max_abs relative_l2 cosine"
+    "step session name layer kind stage verdict bound origin reason rows positions heads num_rows"
+    " num_heads num_mismatched num_elements first_mismatch max_ulp max_abs relative_l2 cosine"
     " nonfinite_baseline nonfinite_target"
 )
 DIFF = (
     "verdict baseline target differences align tolerance compared diverging tensors_opened"
-    " verified tokens_differ"
-    " first first_state first_value last_identical boundaries only_baseline only_target"
+    " verified tokens_differ last_step"
+    " first first_state first_value last_identical boundaries only_baseline only_target skipped"
+    " patterns"
 )
 DETERMINISM = (
     "verdict repeats points varying earliest_varying first_value_varying outputs_vary deviating"
     " modal_repeat rate_upper_bound tokens distinct ownership kept"
 )
-RUN = "bundle run_id tokens texts steps points size_bytes ownership"
-STAGE = "stage capacity free live positions owners violations"
+RUN = (
+    "bundle run_id tokens texts steps final_actions points size_bytes fill shadow first_violation"
+    " ownership"
+)
+STAGE = "stage group capacity free live evictable reserved positions owners violations"
+VIOLATION = "kind step positions slots message layer group owner user order"
 
 
 def keys(document: dict[str, Any]) -> str:
@@ -48,7 +53,7 @@ def test_diff_keys() -> None:
     found = made.divergence(
         only_target=(
             OneSided(step=2, name="logits"),
-            OneSided(step=2, name="token", positions=(4, 6)),
+            OneSided(step=2, session=1, name="token", positions=(4, 6)),
         ),
         tolerance=Tolerance(atol=1.0, rtol=0.5),
         differences=("dtype (bf16 against fp32)",),
@@ -60,8 +65,8 @@ def test_diff_keys() -> None:
     assert document["diverging"] == 2
     assert document["only_baseline"] == []
     assert document["only_target"] == [
-        {"step": 2, "name": "logits", "positions": None},
-        {"step": 2, "name": "token", "positions": [4, 6]},
+        {"step": 2, "session": 0, "name": "logits", "positions": None},
+        {"step": 2, "session": 1, "name": "token", "positions": [4, 6]},
     ]
     assert document["differences"] == ["dtype (bf16 against fp32)"]
     assert keys(document["first"]) == keys(document["first_value"]) == words(MILESTONE)
@@ -111,6 +116,7 @@ def test_determinism_keys() -> None:
     assert (document["repeats"], document["points"], document["varying"]) == (6, 3, 2)
     assert document["earliest_varying"] == {
         "step": 0,
+        "session": 0,
         "name": "L0_kv_slice_post_write",
         "layer": 0,
         "kind": "state",
@@ -119,6 +125,7 @@ def test_determinism_keys() -> None:
     assert document["distinct"][1] == {
         "step": 0,
         "stage": 0,
+        "session": 0,
         "name": "L0_kv_slice_post_write",
         "kind": "state",
         "distinct": 3,
@@ -143,13 +150,49 @@ def test_run_keys() -> None:
     assert document["steps"][0] == {
         "index": 0,
         "phase": "prefill",
-        "spans": [{"session": 0, "start": 0, "end": 64}],
+        "spans": [{"session": 0, "start": 0, "end": 64, "phase": None}],
         "reset": False,
+        "actions": [],
     }
     (stage,) = document["ownership"]
     assert keys(stage) == words(STAGE)
     assert stage["owners"][0]["slots"][:2] == [1, 2]
+    assert keys(stage["violations"][0]) == words(VIOLATION)
     assert stage["violations"][0]["kind"] == "sentinel-store"
+    assert document["first_violation"] == {"stage": 0, **stage["violations"][0]}
+    assert (document["fill"], document["shadow"], document["final_actions"]) == ("zero", True, [])
+
+
+def test_a_run_of_batches() -> None:
+    document = parsed(run_document(made.batches(), bundle=Path("r"), size_bytes=5))
+    assert document["first_violation"] is None
+    assert [span["phase"] for span in document["steps"][1]["spans"]] == ["prefill", "decode"]
+    assert document["steps"][2]["actions"][2] == {
+        "kind": "reuse",
+        "session": 2,
+        "of": 0,
+        "rows": 32,
+    }
+    assert document["final_actions"] == [{"kind": "finish", "session": 2, "of": None, "rows": None}]
+
+
+def test_the_first_violation_is_first_by_its_order() -> None:
+    found = made.manifest(ownership=made.two_groups(broken=True))
+    first = parsed(run_document(found, bundle=Path("r"), size_bytes=5))["first_violation"]
+    assert (first["kind"], first["stage"], first["order"]) == ("duplicate-slot-store", 0, 0)
+    assert (first["layer"], first["group"]) == (5, "full")
+    assert first["owner"] == {"session": 0, "position": 2}
+    assert first["user"] == {"session": 1, "position": 7}
+
+
+def test_sessions_are_in_boundaries_and_classes() -> None:
+    bad = made.boundary(session=1)
+    document = parsed(diff_document(made.divergence(boundaries=(made.STORE, bad), first_value=bad)))
+    assert [row["session"] for row in document["boundaries"]] == [0, 1]
+    assert document["first_value"]["session"] == 1
+    varying = made.classes("logits", (5, 1), session=1)
+    repeats = parsed(determinism_document(made.determinism(points=(varying,)), kept=[]))
+    assert repeats["distinct"][0]["session"] == 1
 
 
 def test_inspect_keys() -> None:

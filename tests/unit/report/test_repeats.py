@@ -116,3 +116,32 @@ def test_the_first_value_is_in_the_table_wherever_it_lies() -> None:
 def test_many_classes_are_grouped() -> None:
     assert classes(made.classes("x", (4, 2, *(1,) * 58))) == "4+2+58x1"
     assert classes(made.classes("x", (1,) * 6)) == "1+1+1+1+1+1"
+
+
+def test_among_several_sessions_the_session_is_named() -> None:
+    store = made.classes("L0_kv_slice_post_write", (5, 1), kind=PointKind.STATE, session=1)
+    other = made.classes("L0_kv_slice_post_write", (6,), kind=PointKind.STATE)
+    value = made.classes("L0_attention_output", (4, 2), step=1)
+    found = made.determinism(
+        points=(other, store, value),
+        earliest_varying=store,
+        first_value_varying=value,
+        several_sessions=True,
+    )
+    report = determinism_report(found, setting="Case a.")
+    assert "store is step 0, session 1, L0_kv_slice_post_write (2 distinct" in report.headline
+    assert "harms is step 1, session 0, L0_attention_output (2 distinct" in report.headline
+    assert report.grids[0].columns[:4] == (">step", ">stage", ">session", "boundary")
+    assert [row[2] for row in report.grids[0].rows] == ["1", "0"]
+
+
+def test_control_one_session_is_not_named() -> None:
+    report = determinism_report(made.determinism(), setting="Case a.")
+    assert "session" not in " ".join((report.headline, *report.lines, *map(str, report.grids)))
+
+
+def test_the_first_violation_of_the_modal_repeat_is_first_by_its_order() -> None:
+    owned = made.two_groups(broken=True)
+    lines = determinism_report(made.determinism(), setting="s", ownership=owned).lines
+    assert lines[0].startswith("Ownership: duplicate-slot-store at step 3, stage 0, layer 5, full")
+    assert lines[0].endswith("3 violations in all.")

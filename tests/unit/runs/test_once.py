@@ -1,5 +1,6 @@
 """Running once: budgets, refusals before anything runs, and nothing left behind."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -55,11 +56,16 @@ def test_a_run_writes_a_bundle_that_says_what_ran(tmp_path):
 
 def test_unpatched_is_answered_by_ownership_in_one_run(tmp_path):
     result = api.run_case(CASE, out=tmp_path, options=RunOptions(faults=("skip-swa-allocation",)))
-    (stage,) = result.manifest.ownership
-    (violation,) = stage.violations
+    full, sliding = result.manifest.ownership
+    assert (full.group, full.violations) == ("full", ())
+    violation = min(sliding.violations, key=lambda found: found.order)
     assert (violation.kind, violation.step) == ("sentinel-store", 0)
     assert violation.positions == tuple(range(16))
-    assert (stage.free, stage.live, stage.owners) == (64, 0, ())
+    assert (sliding.free, sliding.live, sliding.owners) == (64, 0, ())
+    assert (full.free, full.live) == (44, 20)
+    quiet = RunOptions(faults=("skip-swa-allocation",), ownership=False)
+    unwatched = api.run_case(CASE, out=tmp_path, run_id="unwatched", options=quiet)
+    assert not any(entry.violations for entry in unwatched.manifest.ownership)
 
 
 REFUSED = [
@@ -172,3 +178,32 @@ def test_a_killed_run_is_refused_as_incomplete(tmp_path):
     assert (tmp_path / "a").exists()
     with pytest.raises(BundleError, match="no manifest"):
         open_bundle(tmp_path / "a")
+
+
+RESET_FAULTS = ("skip-reset", "reset-zeroes-free-list", "stale-mapping-survives-reset")
+
+
+@pytest.mark.parametrize(
+    "faults",
+    list(itertools.permutations(RESET_FAULTS, 2)),
+    ids="+".join,
+)
+def test_any_two_faults_of_a_reset_go_together(faults):
+    """What eviction left is changed by the reset: in place, between two steps."""
+    session = SessionSpec(prompt=PromptSpec(random=80, seed=1), chunks=(40, 40))
+    case = changed(sessions=(session, session), capacity=192, swa_capacity=96, evict=True)
+    result = api.watch_case(case, options=RunOptions(faults=faults))
+    assert result.error is None or result.error.startswith("CapacityError")
+    assert result.steps_done >= 3
+    kinds = {found.kind for entry in result.ownership for found in entry.violations}
+    assert kinds & {"live-after-reset", "free-of-sentinel", "stale-translation", "mapping-lost"}
+
+
+def test_an_error_keeps_its_own_hint_beside_that_of_the_shadow(tmp_path):
+    session = SessionSpec(prompt=PromptSpec(random=40, seed=1))
+    case = changed(sessions=(session, session), capacity=64)
+    with pytest.raises(CapacityError) as caught:
+        api.run_case(case, out=tmp_path, options=RunOptions(faults=("skip-reset",)))
+    own, _, broken = caught.value.hint.partition("; ")
+    assert own == "raise the capacity, shorten the sessions, or finish one"
+    assert broken.startswith("ownership was broken before, first by live-after-reset at step 1:")

@@ -102,21 +102,42 @@ def test_keep_refuses_to_overwrite_and_touches_nothing(tmp_path):
 
 
 def test_keep_leaves_what_another_process_made(tmp_path, monkeypatch):
-    """It appears between the first look and the write: the other's bundle stays."""
+    """It appears between the first look and the end: the other's bundle stays, and it alone."""
     from swarepro.runs import repeat
 
     def run_late(prepared, folder, **rest):
-        if folder.name.endswith("001"):
-            folder.mkdir()
-            (folder / "theirs").write_text("theirs")
+        theirs = tmp_path / "repeat-repeat-000"
+        theirs.mkdir(exist_ok=True)
+        (theirs / "theirs").write_text("theirs")
         return write(prepared, folder, **rest)
 
     write = repeat.run_to_bundle
     monkeypatch.setattr(repeat, "run_to_bundle", run_late)
     with pytest.raises(BundleError, match="exists already"):
         api.repeat_case(CASE, repeats=3, keep=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["repeat-repeat-001"]
-    assert (tmp_path / "repeat-repeat-001" / "theirs").read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["repeat-repeat-000"]
+    assert (tmp_path / "repeat-repeat-000" / "theirs").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_an_interrupt_keeps_nothing_not_even_what_is_whole(tmp_path, fresh):
+    """The second repeat is under way, or its process ends it while the first one waits."""
+
+    def interrupt(what, done, total):
+        if done == 1:
+            raise KeyboardInterrupt
+
+    keep = tmp_path / "keep"
+    with pytest.raises(KeyboardInterrupt):
+        api.repeat_case(CASE, repeats=3, keep=keep, fresh_process=fresh, progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BundleError, match="cannot write") as caught:
+        api.repeat_case(CASE, repeats=2, keep=tmp_path / "file" / "keep")
+    assert "--keep" in caught.value.hint
 
 
 def test_keep_leaves_nothing_when_a_repeat_fails(tmp_path):
@@ -153,9 +174,9 @@ def test_capture_off_compares_the_outputs_alone():
     ("schedule", "expected"), [("program", "seeded:3"), ("hardware", "hardware")]
 )
 def test_the_hardware_orders_compiled_repeats(schedule, expected):
-    from swarepro.runs.repeat import _schedule
+    from swarepro.runs.repeat import schedule_of
 
-    assert _schedule(SimpleNamespace(schedule=schedule), 3) == expected
+    assert schedule_of(SimpleNamespace(schedule=schedule), 3) == expected
 
 
 def test_repeats_record_their_schedules(tmp_path):

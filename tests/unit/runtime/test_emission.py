@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 
 from swarepro import api, points
+from swarepro.build import Execution, Setting
+from swarepro.bundle.captured import lacking
 from swarepro.bundle.read import open_bundle
-from swarepro.bundle.schema import TENSORS
+from swarepro.bundle.schema import TENSORS, CaptureEntry
+from swarepro.capture import HostDigester, MemorySink
 from swarepro.case import CaseSpec, PromptSpec, SessionSpec
 from swarepro.checkpoint import open_checkpoint
 from swarepro.options import CaptureOptions, RunOptions, no_progress
 from swarepro.points import Level
 from swarepro.runs.prepare import plan_case, prepare
 from swarepro.runtime.shapes import expected_tensors
+from tests.unit.runtime.scripted import batch, decode, prefill
 
 
 def tiny(**changes) -> CaseSpec:
@@ -28,39 +32,108 @@ def tiny(**changes) -> CaseSpec:
     return CaseSpec(**(fields | changes))
 
 
+MIXED = {
+    "capacity": 96,
+    "sessions": tuple(
+        SessionSpec(prompt=PromptSpec(random=rows, seed=rows)) for rows in (40, 7, 20)
+    ),
+    "script": (
+        batch(prefill(1, 5), prefill(0, 35)),
+        batch(prefill(0, 5), prefill(1, 2), prefill(2, 9)),
+        batch(decode(1), prefill(2, 11), decode(0)),
+        batch(decode(0), decode(2), decode(1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("work", [{}, MIXED], ids=["one-by-one", "mixed"])
 @pytest.mark.parametrize("stages", [None, "0:4,4:8,8:12", "0:5,5:6,6:12"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-def test_emitted_is_what_was_foreseen(tmp_path, stages, dtype):
-    case = tiny(stages=stages, dtype=dtype)
+def test_emitted_is_what_was_foreseen(tmp_path, stages, dtype, work):
+    case = tiny(stages=stages, dtype=dtype, **work)
     bundle = open_bundle(api.run_case(case, out=tmp_path).bundle)
     checkpoint = open_checkpoint(case.model)
     foreseen = [
-        (x.step, x.stage, x.point.concrete(x.layer), x.shape)
+        (x.step, x.stage, x.session, x.point.concrete(x.layer), x.shape)
         for x in expected_tensors(
             plan_case(case, checkpoint),
             checkpoint.config,
             itemsize=2 if dtype == "bf16" else 4,
         )
     ]
-    emitted = [(r.step, r.stage, r.name, r.shape) for r in bundle.records]
+    emitted = [(r.step, r.stage, r.session, r.name, r.shape) for r in bundle.records]
     assert emitted == foreseen
 
 
-def test_no_declared_point_is_dead(tmp_path):
-    bundle = open_bundle(api.run_case(tiny(), out=tmp_path).bundle)
+def test_a_model_without_q_and_k_norms_has_no_such_points(tmp_path):
+    """Gemma 2: rotary goes on from the projection, and a divergence there is still a source."""
+    case = tiny(model="synthetic:gemma2-tiny")
+    bundle = open_bundle(api.run_case(case, out=tmp_path).bundle)
+    checkpoint = open_checkpoint(case.model)
+    foreseen = expected_tensors(plan_case(case, checkpoint), checkpoint.config, itemsize=2)
+    assert [(r.step, r.stage, r.session, r.name, r.shape) for r in bundle.records] == [
+        (x.step, x.stage, x.session, x.point.concrete(x.layer), x.shape) for x in foreseen
+    ]
+    emitted = {record.point for record in bundle.records}
+    optional = {point.name for point in points.ALL if point.optional}
+    assert emitted == {point.name for point in points.ALL} - optional
+    assert (
+        lacking(bundle.manifest, bundle.records)
+        == optional
+        == {"L{layer}_q_normed", "L{layer}_k_normed"}
+    )
+
+
+class Calls:
+    """A digester that notes in which order tensors are tapped, by their number of rows."""
+
+    algorithm = "xxh3_128"
+
+    def __init__(self):
+        self.rows = []
+        self._inner = HostDigester()
+
+    def submit(self, tensor):
+        self.rows.append(tensor.shape[0])
+        self._inner.submit(tensor)
+
+    def collect(self):
+        return self._inner.collect()
+
+
+def test_a_batch_is_computed_in_another_order_than_it_is_recorded():
+    """The control: eager computes a span's projections before it turns to the next span."""
+    case = tiny(**MIXED)
+    plan = plan_case(case, open_checkpoint(case.model))
+    calls, sink = Calls(), MemorySink([])
+    points = ("L0_qkv_projected", "L0_q_normed")
+    capture = CaptureEntry(level=Level.OP, store="digest", points=points, layers=(), steps=())
+    prepared = prepare(case, RunOptions(), progress=no_progress)
+    setting = Setting(capture=capture, faults=(), schedule="program", route="eager")
+    execution = Execution(plan, prepared.model, setting, sink=sink)
+    execution._recorder._digester = calls
+    execution.run()
+    assert calls.rows[:4] == [5, 5, 35, 35]
+    assert [r.shape[0] for r in sink.records[:4]] == [5, 35, 5, 35]
+
+
+@pytest.mark.parametrize("work", [{}, MIXED], ids=["one-by-one", "mixed"])
+def test_no_declared_point_is_dead(tmp_path, work):
+    bundle = open_bundle(api.run_case(tiny(**work), out=tmp_path).bundle)
     assert {record.point for record in bundle.records} == {point.name for point in points.ALL}
 
 
+@pytest.mark.parametrize("work", [{}, MIXED], ids=["one-by-one", "mixed"])
 @pytest.mark.parametrize("level", list(Level))
 @pytest.mark.parametrize("store", ["digest", "tensor"])
-def test_the_estimate_is_what_is_stored(tmp_path, level, store):
+def test_the_estimate_is_what_is_stored(tmp_path, level, store, work):
     options = RunOptions(capture=CaptureOptions(level=level, store=store))
-    result = api.run_case(tiny(), out=tmp_path, options=options)
+    result = api.run_case(tiny(**work), out=tmp_path, options=options)
     bundle = open_bundle(result.bundle)
     stored = sum(
         bundle.tensor(record).nbytes for record in bundle.records if record.file is not None
     )
-    prepared = prepare(tiny(), options, progress=no_progress)
+    prepared = prepare(tiny(**work), options, progress=no_progress)
     on_disk = sum(path.stat().st_size for path in result.bundle.rglob("*") if path.is_file())
     lines = (result.bundle / "records.jsonl").stat().st_size
     assert prepared.estimated_bytes >= stored + lines
@@ -73,7 +146,13 @@ def test_a_stage_without_sliding_layers_has_no_swa_slots(tmp_path):
     by_stage = {stage: {r.name for r in bundle.records if r.stage == stage} for stage in range(3)}
     assert "swa_slots" in by_stage[0]
     assert "swa_slots" not in by_stage[1]
-    assert [entry.stage for entry in bundle.manifest.ownership] == [0, 2]
+    assert [(entry.stage, entry.group) for entry in bundle.manifest.ownership] == [
+        (0, "full"),
+        (0, "sliding"),
+        (1, "full"),
+        (2, "full"),
+        (2, "sliding"),
+    ]
 
 
 def test_rows_carry_their_positions(tmp_path):

@@ -1,14 +1,18 @@
 """A schedule reaches every launch of the Triton routes, each with a key of its own."""
 
 from importlib.util import find_spec
+from itertools import groupby
 
 import pytest
 import torch
 
 from swarepro.backend import Backend
-from swarepro.plan import Phase
-from swarepro.runtime.parts import AttentionCall, StoreContext
+from swarepro.kvcache import KVGroup
+from swarepro.plan import Phase, Span
+from swarepro.runtime.parts import AttentionCall, Request, StoreContext
 from swarepro.runtime.routes import build_route
+from swarepro.runtime.schedule import NaturalOrder
+from swarepro.runtime.scratch import FilledScratch
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 
@@ -31,21 +35,38 @@ def parts(name):
     return build_route(name, schedule, backend), schedule
 
 
-def call(phase):
-    rows = 1 if phase is Phase.DECODE else 3
-    pool = torch.ones(2, 9, 1, 16)
+def call(*phases):
+    """One request for each phase: a decoded token, or a chunk of 3 rows, after 4 keys each."""
+    requests, rows, entries = [], 0, 0
+    for session, phase in enumerate(phases):
+        own = 1 if phase is Phase.DECODE else 3
+        requests.append(
+            Request(
+                span=Span(session=session, start=4, end=4 + own, phase=phase),
+                rows=slice(rows, rows + own),
+                entries=slice(entries, entries + 4 + own),
+                visible_start=0,
+            )
+        )
+        rows, entries = rows + own, entries + 4 + own
+    pool = torch.ones(2, 1 + entries, 1, 16)
     return AttentionCall(
-        phase=phase,
+        step=0,
         layer=0,
+        group=KVGroup.FULL,
+        pool_layer=0,
+        requests=tuple(requests),
         q=torch.ones(rows, 2, 16),
         k=torch.ones(rows, 1, 16),
         v=torch.ones(rows, 1, 16),
         k_cache=pool[0],
         v_cache=pool[1],
-        slots=torch.arange(1, 5 + rows),
+        slots=torch.arange(1, 1 + entries),
         window_left=None,
         scale=1.0,
         softcap=None,
+        out=torch.empty(rows, 2, 16),
+        scratch=FilledScratch(0.0, NaturalOrder(), dtype=torch.float32, device=torch.device("cpu")),
     )
 
 
@@ -67,17 +88,40 @@ def test_row_wise_launches(name):
     assert keys[0] != keys[1]
 
 
-@pytest.mark.parametrize("route_name", ["triton-split", "triton-paged"])
-@pytest.mark.parametrize("phase", list(Phase))
-def test_attention_launches(route_name, phase):
+PREFILL, DECODE = Phase.PREFILL, Phase.DECODE
+
+
+@pytest.mark.parametrize(
+    ("route_name", "phases", "launches"),
+    [
+        ("triton-split", [PREFILL], 1),
+        ("triton-split", [DECODE], 2),  # a decode also reduces
+        ("triton-split", [DECODE, DECODE], 2),
+        ("triton-split", [PREFILL, PREFILL], 2),
+        ("triton-split", [DECODE, PREFILL, DECODE, DECODE], 5),
+        ("triton-paged", [PREFILL], 1),
+        ("triton-paged", [DECODE], 1),
+        ("triton-paged", [DECODE, PREFILL, DECODE, DECODE], 1),
+    ],
+)
+def test_attention_launches(route_name, phases, launches):
     route, schedule = parts(route_name)
-    route.attention.attend(call(phase))
-    is_split_decode = route_name == "triton-split" and phase is Phase.DECODE
-    assert len(schedule.asked) == (2 if is_split_decode else 1)  # a decode also reduces
+    route.attention.attend(call(*phases))
+    assert len(schedule.asked) == launches
+    keys = [key for _, key in schedule.asked]
+    # The two launches of a decode, partial sums and their reduction, are one operation.
+    decodes = sum(1 for phase, _ in groupby(phases) if phase is DECODE)
+    assert len(set(keys)) == launches - (decodes if route_name == "triton-split" else 0)
 
 
 def test_the_store_has_the_eager_routes_order():
-    context = StoreContext(session=4, step=5, layer=6)
+    context = StoreContext(
+        step=5,
+        layer=6,
+        group=KVGroup.SLIDING,
+        pool_layer=0,
+        spans=(Span(session=4, start=0, end=1), Span(session=9, start=0, end=1)),
+    )
     asked = []
     for name in ("eager", "triton-split"):
         route, schedule = parts(name)

@@ -45,3 +45,20 @@ def test_tables_follow_the_positions_of_the_step():
     torch.testing.assert_close(sin, angles.sin())
     later, _ = tables.at(torch.tensor([7]), spec, 4)
     torch.testing.assert_close(later, torch.tensor([[7.0, 0.07]]).cos())
+
+
+def test_tables_ask_for_the_frequencies_of_each_layer_kind_once_a_step():
+    asked = []
+
+    def frequencies(spec, head_dim):
+        asked.append((spec.theta, head_dim))
+        return inverse_frequencies(spec, head_dim) * 2
+
+    tables = RotaryTables(torch.float32, torch.device("cpu"), frequencies)
+    specs = [RopeSpec(kind=RopeKind.DEFAULT, theta=theta) for theta in (1e4, 1e6)]
+    for _ in range(2):
+        tables.begin_step()
+        for spec in (*specs, *specs):
+            cos, _ = tables.at(torch.tensor([3]), spec, 4)
+    assert asked == [(1e4, 4), (1e6, 4)] * 2
+    torch.testing.assert_close(cos, torch.tensor([[6.0, 0.006]]).cos())

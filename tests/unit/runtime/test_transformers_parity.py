@@ -37,7 +37,12 @@ SHAPES = {
 def make_model(kind: str):
     """Random weights; norms and layer scalars that are not 1."""
     torch.manual_seed(0)
-    if kind == "gemma3":
+    if kind == "gemma2":
+        config = transformers.Gemma2Config(
+            **SHAPES, query_pre_attn_scalar=24, attn_implementation="eager"
+        )
+        model = transformers.Gemma2ForCausalLM(config)
+    elif kind == "gemma3":
         config = transformers.Gemma3TextConfig(
             **SHAPES,
             query_pre_attn_scalar=24,
@@ -60,10 +65,12 @@ def make_model(kind: str):
                 tensor.add_(torch.randn_like(tensor) * 0.3)
             if "layer_scalar" in name:
                 tensor.fill_(0.8 + 0.3 * float(torch.rand(1)))
+            if kind == "gemma2" and ("q_proj" in name or "k_proj" in name):
+                tensor.mul_(3.5)  # scores near the softcap: else it would not matter
     return model.eval()
 
 
-@pytest.fixture(scope="module", params=["gemma3", "gemma4"])
+@pytest.fixture(scope="module", params=["gemma2", "gemma3", "gemma4"])
 def reference(request, tmp_path_factory):
     model = make_model(request.param)
     folder = tmp_path_factory.mktemp(request.param)
@@ -132,19 +139,43 @@ def test_the_limit_sees_the_founding_defect(reference, tmp_path):
     assert found[66] > 1e-2
 
 
-@pytest.mark.parametrize("delta", [-1, 1])
-def test_the_limit_sees_a_window_that_is_off_by_one(reference, tmp_path, delta):
-    """The same weights, with a window that is one key shorter or longer in config.json."""
-    model, folder = reference
-    changed = tmp_path / "model"
+def changed_config(folder: Path, changed: Path, **fields) -> Path:
+    """The same weights with other fields in config.json."""
     changed.mkdir()
     for path in folder.iterdir():
         (changed / path.name).write_bytes(path.read_bytes())
     config = json.loads((changed / "config.json").read_text())
-    config["sliding_window"] += delta
-    (changed / "config.json").write_text(json.dumps(config))
+    (changed / "config.json").write_text(json.dumps(config | fields))
+    return changed
+
+
+@pytest.mark.parametrize("delta", [-1, 1])
+def test_the_limit_sees_a_window_that_is_off_by_one(reference, tmp_path, delta):
+    """The same weights, with a window that is one key shorter or longer in config.json."""
+    model, folder = reference
+    window = json.loads((folder / "config.json").read_text())["sliding_window"]
+    changed = changed_config(folder, tmp_path / "model", sliding_window=window + delta)
     found = errors(run_bundle(changed, tmp_path / "out", chunks=(64, 3)), model)
     assert min(found.values()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("attn_logit_softcapping", None),
+        ("final_logit_softcapping", None),
+        ("query_pre_attn_scalar", 16),
+        ("layer_types", ["full_attention", "sliding_attention"] * 6),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("reference", ["gemma2"], indirect=True)
+def test_the_limit_sees_what_gemma_2_is_about(reference, tmp_path, field, value):
+    """A softcap dropped, the scale from head_dim, or the other half of the layers slides."""
+    model, folder = reference
+    changed = changed_config(folder, tmp_path / "model", **{field: value})
+    found = errors(run_bundle(changed, tmp_path / "out", chunks=(64, 3)), model)
+    assert min(found.values()) > 1e-3, found
 
 
 def test_greedy_decode_is_transformers_generate(reference, tmp_path):

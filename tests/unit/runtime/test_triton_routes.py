@@ -51,7 +51,7 @@ def worst_relative_l2(baseline, target) -> float:
     )
 
 
-@pytest.mark.parametrize("model", ["gemma4-tiny", "gemma3-tiny"])
+@pytest.mark.parametrize("model", ["gemma4-tiny", "gemma3-tiny", "gemma2-tiny?layers=4"])
 @pytest.mark.parametrize("route", ["triton-split", "triton-paged"])
 def test_every_boundary_matches_the_eager_route(tmp_path, model, route):
     eager = api.run_case(case(model), out=tmp_path, options=RunOptions(route="eager"))
@@ -60,7 +60,8 @@ def test_every_boundary_matches_the_eager_route(tmp_path, model, route):
     assert found.verdict == "WITHIN_TOLERANCE"
     assert not found.only_baseline
     assert not found.only_target
-    assert found.compared > 800
+    assert found.skipped == ("route",)
+    assert found.compared == eager.manifest.num_records - len(eager.manifest.steps)
     assert max(b.numbers.relative_l2 or 0.0 for b in found.boundaries) < 1e-4
     assert triton.manifest.tokens == eager.manifest.tokens
     # The control: the tolerance sees the founding defect.
@@ -102,7 +103,7 @@ def test_bf16_runs_and_says_which_kernels_ran(tmp_path, route):
 @pytest.mark.parametrize("route", ["triton-split", "triton-paged"])
 def test_determinism_finds_the_defect_and_only_the_defect(route):
     """Every repeat permutes the program order of every launch."""
-    spec = case("gemma4-tiny?layers=6", SHORT, "bf16")
+    spec = case("gemma4-tiny?layers=2", SHORT, "bf16")
     unpatched = RunOptions(route=route, faults=("skip-swa-allocation",))
     found = api.repeat_case(spec, repeats=3, options=unpatched).determinism
     assert (found.earliest_varying.step, found.earliest_varying.name) == (
@@ -118,7 +119,7 @@ def test_determinism_finds_the_defect_and_only_the_defect(route):
 
 def test_a_correct_run_does_not_depend_on_the_orders(tmp_path):
     """That they reach every launch is shown in test_launch_orders.py."""
-    spec = case("gemma4-tiny?layers=6", SHORT, "bf16")
+    spec = case("gemma4-tiny?layers=2", SHORT, "bf16")
     options = [
         RunOptions(route="triton-split", schedule=name, capture=CaptureOptions(store="digest"))
         for name in ("program", "seeded:1", "seeded:2")

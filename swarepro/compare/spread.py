@@ -1,0 +1,126 @@
+"""How far the rows of two runs are apart at one boundary, vector by vector.
+
+A vector is what one row has in the last dimension: of a head, of K or of V where there are heads,
+else of the whole row. Its error is ``norm(t - b) / max(norm(b), s)`` where ``s`` is the root mean
+square of the baseline's norms over the rows of that head: a vector that happens to be near zero
+does not blow up, and one bad head is not diluted by the others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, prod, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from swarepro.bundle.dtypes import DTYPES
+from swarepro.bundle.read import Bundle
+from swarepro.compare.floats import to_float64
+from swarepro.compare.rows import Overlap
+from swarepro.compare.windows import windows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The errors of one boundary.
+
+    Attributes:
+        worst: largest error of a vector; infinite where one side alone is not finite.
+        relative_l2: ``norm(t - b) / norm(b)`` over all rows; None when norm(b) is 0.
+        cosine: of all rows; None when one norm is 0.
+        errors: ``[rows, vectors of a row]``.
+        positions: ``[rows]``, the logical position of each row.
+    """
+
+    worst: float
+    relative_l2: float | None
+    cosine: float | None
+    errors: npt.NDArray[np.float64]
+    positions: npt.NDArray[np.int64]
+
+
+def measure_spread(baseline: Bundle, target: Bundle, parts: Sequence[Overlap]) -> Spread:
+    """Measure joined rows of one boundary; the tensors are checked by their digests first.
+
+    Raises:
+        BundleError: a tensor is not what its record says, or was not stored.
+    """
+    for bundle, records in (
+        (baseline, {part.baseline.index: part.baseline for part in parts}),
+        (target, {part.target.index: part.target for part in parts}),
+    ):
+        for record in records.values():
+            bundle.check(record)
+    inner = parts[0].baseline.shape[1:]
+    vectors, width = (prod(inner[:-1]), inner[-1]) if inner else (1, 1)
+    dtypes = DTYPES[parts[0].baseline.dtype], DTYPES[parts[0].target.dtype]
+    apart: list[npt.NDArray[np.float64]] = []
+    norms: list[npt.NDArray[np.float64]] = []
+    sums = np.zeros(3)  # squares of the baseline, of the target, and their product
+    for part in parts:
+        for _, mine, theirs in windows(baseline, target, part):
+            b, t = (
+                to_float64(side, dtype).reshape(-1, vectors, width)
+                for side, dtype in zip((mine, theirs), dtypes, strict=True)
+            )
+            d = _difference(b, t)
+            b, t = (np.where(np.isfinite(side), side, 0.0) for side in (b, t))
+            apart.append(np.sqrt(np.einsum("rvw,rvw->rv", d, d)))
+            norms.append(np.sqrt(np.einsum("rvw,rvw->rv", b, b)))
+            sums += [float(np.einsum("rvw,rvw->", x, y)) for x, y in ((b, b), (t, t), (b, t))]
+    differences = np.concatenate(apart)
+    errors = _relative(differences, np.concatenate(norms))
+    positions = np.concatenate(
+        [np.arange(part.position, part.position + part.num_rows) for part in parts]
+    )
+    return Spread(
+        worst=float(errors.max(initial=0.0)),
+        relative_l2=_ratio(float((differences * differences).sum()), float(sums[0])),
+        cosine=float(sums[2] / sqrt(sums[0] * sums[1])) if sums[0] and sums[1] else None,
+        errors=errors,
+        positions=positions,
+    )
+
+
+def vector_errors(
+    baseline: npt.NDArray[np.float64], target: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], float]:
+    """Return errors ``[rows, vectors]`` of arrays ``[rows, ..., width]``, and the relative L2.
+
+    The relative L2 is infinite where the baseline is 0 and the target is not.
+    """
+    shape = baseline.shape[0], -1, baseline.shape[-1]
+    b, t = baseline.reshape(shape), target.reshape(shape)
+    d = _difference(b, t)
+    b = np.where(np.isfinite(b), b, 0.0)
+    differences = np.sqrt(np.einsum("rvw,rvw->rv", d, d))
+    relative_l2 = _ratio(float((differences * differences).sum()), float((b * b).sum()))
+    norms = np.sqrt(np.einsum("rvw,rvw->rv", b, b))
+    return _relative(differences, norms), inf if relative_l2 is None else relative_l2
+
+
+def _relative(
+    differences: npt.NDArray[np.float64], norms: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return differences ``[rows, vectors]`` by the vector's norm, or a typical one of its head."""
+    scale = np.maximum(norms, np.sqrt((norms * norms).mean(axis=0, keepdims=True)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(differences == 0.0, 0.0, differences / scale)
+
+
+def _difference(
+    baseline: npt.NDArray[np.float64], target: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return ``t - b``: 0 where both are the same infinity or both NaN, infinite where one is."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = target - baseline
+    same = (baseline == target) | (np.isnan(baseline) & np.isnan(target))
+    difference[same] = 0.0
+    difference[~np.isfinite(difference)] = inf
+    return difference
+
+
+def _ratio(difference: float, baseline: float) -> float | None:
+    if baseline > 0.0:
+        return sqrt(difference / baseline)
+    return 0.0 if difference == 0.0 else None

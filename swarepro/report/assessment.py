@@ -1,0 +1,218 @@
+"""What a comparison against a noise floor says: is it wrong, is it noise, is it a tie."""
+
+from math import isfinite
+
+from swarepro.compare.assessment import Assessment, Flip, Measured, VerdictClass
+from swarepro.report.growth import growth_grids
+from swarepro.report.jsonout import Document
+from swarepro.report.model import Report, Tone, shortened
+from swarepro.report.words import MISSING, count, figure, listed, literal, percent, ranges
+
+_TONES = {
+    VerdictClass.WRONG: Tone.BAD,
+    VerdictClass.INCOMPARABLE: Tone.UNSURE,
+}
+
+
+def assessment_report(found: Assessment) -> Report:
+    """Return the answer, what lies above the floor, the growth, and the tokens that flipped."""
+    preface: tuple[str, ...] = ()
+    if found.differences:
+        preface = (f"The runs differ in: {literal(', '.join(found.differences))}.",)
+    grids = []
+    if found.above:
+        grids.append(
+            shortened(
+                f"{count(len(found.above), 'boundary')} above the floor",
+                (">step", "boundary", "kind", ">rows", "heads", ">worst", ">limit", ">rel. L2"),
+                [_row(each) for each in found.above],
+            )
+        )
+    grids += growth_grids(found.growth)
+    lines = [f"There: {'; '.join(found.patterns)}."] if found.patterns else []
+    lines += [_flip(flip, found) for flip in found.flips]
+    if found.unsteady:
+        lines.append(
+            "The baseline itself reads rows otherwise than it wrote them, first at"
+            f" {found.unsteady[0]}: it is no measure."
+        )
+    if found.unjudged:
+        lines.append(
+            f"Not judged, although bytes differ: {count(len(found.unjudged), 'boundary')} ("
+            f"{listed([each.name for each in found.unjudged], most=4)}): digests alone, other"
+            " shapes, or no floor."
+        )
+    for side, names in (("baseline", found.only_baseline), ("target", found.only_target)):
+        if names:
+            lines.append(
+                f"Rows that only the {side} has: of {count(len(names), 'boundary')}"
+                f" ({listed(names, most=4)})."
+            )
+    lines.append(
+        f"Compared {count(found.compared, 'boundary')} by position, {found.identical:,} of them"
+        f" equal byte for byte, against {literal(found.floor)} ({_KINDS[found.floor_kind]}, margin"
+        f" {found.margin:g})."
+    )
+    return Report(
+        headline=_headline(found),
+        tone=_TONES.get(found.verdict, Tone.GOOD),
+        grids=tuple(grids),
+        lines=tuple(lines),
+        preface=preface,
+    )
+
+
+_KINDS = {
+    "order": "what the order of reductions changes",
+    "precision": "what precision and order change",
+}
+
+
+def _headline(found: Assessment) -> str:
+    if found.verdict is VerdictClass.WRONG and found.first is not None:
+        return f"WRONG. {_first(found, found.first)}"
+    if found.verdict is VerdictClass.NOISE:
+        most = max(found.within, key=share)
+        return (
+            f"NOISE. {count(len(found.within), 'boundary')} differ, and rounding explains all of"
+            f" them: the largest, {most.name}, takes {percent(share(most))} of its limit."
+        )
+    if found.verdict is VerdictClass.TIE:
+        all_equal = f"TIE. All {count(found.compared, 'boundary')} are equal byte for byte"
+        if not all(flip.equal for flip in found.flips):
+            return (
+                f"{all_equal}, and other tokens were chosen, from logits that were not captured:"
+                " look at what lies behind the last boundary."
+            )
+        return (
+            f"{all_equal}, logits too, and other tokens were chosen: look at the sampler, not at"
+            " the model."
+        )
+    if found.verdict is VerdictClass.IDENTICAL:
+        return f"IDENTICAL. All {count(found.compared, 'boundary')} are equal byte for byte."
+    return f"INCOMPARABLE. {found.reason}."
+
+
+def share(found: Measured) -> float:
+    """Return how much of its limit a boundary takes; above 1 it is above the floor."""
+    shares = [
+        value / limit
+        for value, limit in (
+            (found.worst, found.limit),
+            (found.relative_l2 or 0.0, found.limit_l2),
+        )
+        if limit
+    ]
+    return max(shares, default=0.0)
+
+
+def _first(found: Assessment, first: Measured) -> str:
+    where = f"step {first.step}, {first.name}"
+    if first.layer is not None:
+        where += f" (layer {first.layer}, {first.kind})"
+    rows = f"{len(first.positions):,} of {count(first.num_rows, 'row')}"
+    rows += f", positions {ranges(first.positions, most=4)}"
+    if first.num_heads:
+        rows += f", {len(first.heads)} of {count(first.num_heads, 'head')}"
+    if first.reread:
+        how = "rows that an earlier step wrote are read otherwise here"
+    elif not first.limit:
+        how = "integers differ, which no rounding does"
+    elif not isfinite(first.worst):
+        how = "it is not finite on one side alone"
+    else:
+        how = f"{figure(share(first))} times what rounding explains"
+    if first.is_source:
+        before = "nothing before it differs"
+    elif found.unjudged_before:
+        before = f"{count(found.unjudged_before, 'boundary')} before it could not be judged"
+    else:
+        before = "all before it is within the floor"
+    return f"{where}: {how}, in {rows}; {before}."
+
+
+def _row(found: Measured) -> tuple[str, ...]:
+    heads = f"{len(found.heads)} of {found.num_heads}" if found.num_heads else MISSING
+    return (
+        str(found.step),
+        found.name,
+        str(found.kind),
+        f"{len(found.positions)} of {found.num_rows}",
+        heads,
+        figure(found.worst),
+        figure(found.limit),
+        figure(found.relative_l2),
+    )
+
+
+def _flip(flip: Flip, found: Assessment) -> str:
+    what = (
+        f"Session {flip.session} chose token {flip.target} instead of {flip.baseline} at position"
+        f" {flip.position}"
+    )
+    rest = "; what follows has other inputs, and is left out."
+    if flip.equal:
+        return f"{what}, from equal logits ({_gap(flip)}){rest}"
+    if flip.baseline_gap is None or flip.target_gap is None or flip.apart is None:
+        return f"{what}; the logits were not stored, so nobody knows by how little{rest}"
+    text = f"{what}: {_gap(flip)}, and the runs' logits differ by up to {figure(flip.apart)}"
+    sides = ("baseline", flip.baseline_gap < 0), ("target", flip.target_gap > 0)
+    against = [side for side, is_against in sides if is_against]
+    if against:
+        text += f": the {' and the '.join(against)} chose against its own logits"
+    elif found.verdict is VerdictClass.NOISE:
+        text += ": rounding decided"
+    return text + rest
+
+
+def _gap(flip: Flip) -> str:
+    if flip.baseline_gap is None:
+        return "not stored"
+    if flip.baseline_gap == 0.0:
+        return "both tokens have one logit: a tie"
+    return f"in the baseline their logits are {figure(abs(flip.baseline_gap))} apart"
+
+
+def assessment_document(found: Assessment) -> Document:
+    """Return what `swarepro diff-boundaries --floor --json` prints."""
+    return {
+        "verdict": str(found.verdict),
+        "reason": found.reason,
+        "baseline": found.baseline,
+        "target": found.target,
+        "differences": list(found.differences),
+        "floor": found.floor,
+        "floor_kind": found.floor_kind,
+        "margin": found.margin,
+        "compared": found.compared,
+        "identical": found.identical,
+        "first": None if found.first is None else _measured(found.first),
+        "patterns": list(found.patterns),
+        "above": [_measured(each) for each in found.above],
+        "within": [_measured(each) for each in found.within],
+        "unjudged": [_measured(each) for each in found.unjudged],
+        "flips": [{name: getattr(flip, name) for name in _FLIP} for flip in found.flips],
+        "unsteady": list(found.unsteady),
+        "growth": [{name: getattr(layer, name) for name in _GROWTH} for layer in found.growth],
+        "only_baseline": list(found.only_baseline),
+        "only_target": list(found.only_target),
+    }
+
+
+_FLIP = (
+    *("session", "position", "baseline", "target"),
+    *("baseline_gap", "target_gap", "apart", "equal"),
+)
+_GROWTH = ("layer", "relative_l2", "cosine", "added", "floor_l2")
+_MEASURED = (
+    *("step", "session", "name", "point", "layer", "worst", "relative_l2", "cosine"),
+    *("limit", "limit_l2", "is_source", "reread", "positions", "heads", "num_heads", "num_rows"),
+)
+
+
+def _measured(found: Measured) -> Document:
+    return {
+        **{name: getattr(found, name) for name in _MEASURED},
+        "kind": str(found.kind),
+        "share": share(found),
+    }

@@ -1,0 +1,65 @@
+"""Ranges of keys, found from what a plain softmax over them gives."""
+
+import numpy as np
+import pytest
+
+from swarepro.compare.keys import Heads, KeySolver, Seen
+
+P, H, K, D = 40, 4, 2, 8
+RNG = np.random.default_rng(7)
+Q, KEYS, VALUES = RNG.normal(size=(P, H, D)), RNG.normal(size=(P, K, D)), RNG.normal(size=(P, K, D))
+
+
+def attend(position: int, first: int, last: int, scale: float, cap: float | None) -> np.ndarray:
+    out = np.empty((H, D))
+    for head in range(H):
+        scores = scale * KEYS[first : last + 1, head // 2] @ Q[position, head]
+        if cap is not None:
+            scores = cap * np.tanh(scores / cap)
+        weights = np.exp(scores - scores.max())
+        out[head] = weights @ VALUES[first : last + 1, head // 2] / weights.sum()
+    return out
+
+
+def solver(*, window: int, scale: float = 0.35, cap: float | None = None, noise: float = 0.0):
+    out = np.stack([attend(p, max(0, p - window + 1), p, scale, cap) for p in range(P)])
+    out += noise * np.random.default_rng(1).normal(size=out.shape) * np.abs(out).mean()
+    return KeySolver(Heads(q=Q, k=KEYS, v=VALUES, out=out)), out
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.35, 1.0])
+@pytest.mark.parametrize("cap", [None, 50.0])
+@pytest.mark.parametrize("window", [8, P])
+def test_the_baselines_own_keys_are_found(scale: float, cap: float | None, window: int) -> None:
+    found, out = solver(window=window, scale=scale, cap=cap)
+    assert found.fits
+    for p in (9, 20, 39):
+        assert found.seen(p, out[p]) == Seen(first=max(0, p - window + 1), last=p)
+
+
+@pytest.mark.parametrize(
+    ("position", "first", "last"),
+    [(20, 12, 20), (20, 14, 20), (20, 0, 20), (20, 16, 20), (20, 13, 19), (20, 13, 21), (33, 1, 1)],
+)
+def test_other_keys_are_found(position: int, first: int, last: int) -> None:
+    found, _ = solver(window=8)
+    out = attend(position, first, last, 0.35, None)
+    assert found.seen(position, out) == Seen(first=first, last=last)
+
+
+def test_rounding_to_bf16_does_not_hide_a_key() -> None:
+    found, _ = solver(window=8, noise=2**-9)
+    assert found.fits
+    out = attend(20, 12, 20, 0.35, None) * (1 + 2**-9)
+    assert found.seen(20, out) == Seen(first=12, last=20)
+
+
+def test_what_is_no_attention_over_a_range_is_not_explained() -> None:
+    found, out = solver(window=8)
+    assert found.seen(20, np.random.default_rng(3).normal(size=(H, D))) is None
+    assert found.seen(20, 2 * out[20]) is None
+
+
+def test_a_baseline_that_is_no_attention_has_no_scale() -> None:
+    out = np.random.default_rng(3).normal(size=(P, H, D))
+    assert not KeySolver(Heads(q=Q, k=KEYS, v=VALUES, out=out)).fits

@@ -1,0 +1,86 @@
+"""What is said of tokens that two runs chose otherwise."""
+
+from dataclasses import replace
+
+import pytest
+
+from swarepro.compare.assessment import Assessment, Flip, Measured, VerdictClass
+from swarepro.points import PointKind
+from swarepro.report.assessment import assessment_report
+
+FLIP = Flip(
+    session=0,
+    position=5,
+    baseline=8,
+    target=3,
+    baseline_gap=0.01,
+    target_gap=-0.02,
+    apart=0.05,
+    equal=False,
+)
+LOGITS = Measured(
+    step=0,
+    session=0,
+    name="logits",
+    point="logits",
+    layer=None,
+    kind=PointKind.VALUE,
+    worst=1e-3,
+    relative_l2=1e-3,
+    cosine=1.0,
+    limit=1e-2,
+    limit_l2=1e-2,
+)
+
+
+def said(flip: Flip, *, within: tuple[Measured, ...]) -> tuple[str, str]:
+    """Return the headline, and the line about the flip."""
+    found = Assessment(
+        baseline="b",
+        target="t",
+        floor="f",
+        floor_kind="order",
+        margin=4.0,
+        verdict=VerdictClass.NOISE if within else VerdictClass.TIE,
+        reason=None,
+        compared=9,
+        identical=9 - len(within),
+        first=None,
+        patterns=(),
+        above=(),
+        within=within,
+        unjudged=(),
+        unjudged_before=0,
+        flips=(flip,),
+        growth=(),
+    )
+    report = assessment_report(found)
+    return report.headline, report.lines[0]
+
+
+def test_rounding_decides_where_each_run_chose_by_its_own_logits() -> None:
+    assert "rounding decided" in said(FLIP, within=(LOGITS,))[1]
+
+
+@pytest.mark.parametrize(
+    ("gaps", "who"),
+    [
+        ((0.01, 0.02), "the target chose"),
+        ((-0.01, -0.02), "the baseline chose"),
+        ((-0.01, 0.02), "the baseline and the target chose"),
+    ],
+)
+def test_no_rounding_chooses_the_smaller_logit(gaps: tuple[float, float], who: str) -> None:
+    flip = replace(FLIP, baseline_gap=gaps[0], target_gap=gaps[1])
+    line = said(flip, within=(LOGITS,))[1]
+    assert f"{who} against its own logits" in line
+    assert "rounding decided" not in line
+    assert "-0.01" not in line
+
+
+def test_a_tie_speaks_of_logits_that_were_seen() -> None:
+    assert "logits too" in said(replace(FLIP, equal=True), within=())[0]
+    unseen = replace(FLIP, equal=None, baseline_gap=None, target_gap=None, apart=None)
+    headline, _ = said(unseen, within=())
+    assert "logits too" not in headline
+    assert "logits that were not captured" in headline
