@@ -263,7 +263,7 @@ class Execution:
         ``capture`` says what they are, None = what they were.
         """
         self._schedule.current = parse_schedule(schedule)
-        self._recorder.sink = sink
+        self._recorder.give_to(sink)
         if capture is not None:
             self._recorder.capture = capture
 

@@ -94,7 +94,6 @@ class Recorder:
 
     Attributes:
         capture: what is captured; it may change between two steps.
-        sink: takes the records of the next step.
     """
 
     def __init__(
@@ -106,13 +105,17 @@ class Recorder:
         witness: Witness | None = None,
     ) -> None:
         self.capture = capture
-        self.sink = sink
         self._witness = witness
         self._digester = HostDigester() if digester is None else digester
         self._step = 0
-        self._index = 0
         self._pending: list[_Pending] = []
         self._in_step = True
+        self.give_to(sink)
+
+    def give_to(self, sink: RecordSink) -> None:
+        """Give ``sink`` the records of the steps that follow, numbered from 0."""
+        self._sink = sink
+        self._index = 0
 
     def begin_step(self, step: int) -> None:
         """The following tensors belong to ``step``."""
@@ -149,10 +152,10 @@ class Recorder:
                 algorithm=self._digester.algorithm,
             )
             seen[captured.name] += 1
-            self.sink.add(record, pending.data)
+            self._sink.add(record, pending.data)
             self._index += 1
         self._pending = []
-        self.sink.end_step()
+        self._sink.end_step()
 
     def tap(self, stage: int, *, is_last: bool) -> "StageTap":
         """Return the tap of stage ``stage``; ``is_last``: it emits the chain's last boundary."""

@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,27 +29,20 @@ ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1"}
 
 def diagnose(folder: Path, *args: object, code: int = 1) -> Any:
     """Diagnose, conclude again from the bytes, and return the conclusions."""
-    ran = subprocess.run(
-        command("diagnose", *args, "--out", folder, "--json"),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=ENVIRONMENT,
-    )
-    assert ran.returncode == code, ran.stderr
+    run("diagnose", *args, "--out", folder, "--json", code=code)
     return conclude(folder, code)
 
 
 def conclude(folder: Path, code: int = 1) -> Any:
+    return json.loads(run("conclude", folder, "--json", code=code))
+
+
+def run(*args: object, code: int) -> str:
     ran = subprocess.run(
-        command("conclude", folder, "--json"),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=ENVIRONMENT,
+        command(*args), capture_output=True, text=True, check=False, env=ENVIRONMENT
     )
-    assert ran.returncode == code, ran.stderr
-    return json.loads(ran.stdout)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stdout
 
 
 def verdicts(anchor: Any) -> dict[str, str]:
@@ -129,29 +124,82 @@ def results(folder: Path) -> dict[str, Any]:
     return found
 
 
+def failed(folder: Path) -> list[Any]:
+    """Return the lines of the ledger that tell what failed."""
+    lines = map(json.loads, (folder / "ledger.jsonl").read_text().splitlines())
+    return [line for line in lines if line["event"] == "failed"]
+
+
+def check_same_trials(folder: Path, wanted: dict[str, Any]) -> None:
+    """Every field of every trial, named where one differs."""
+    assert failed(folder) == []
+    found = results(folder)
+    assert found.keys() == wanted.keys()
+    for name, trial in found.items():
+        differ = [field for field, value in trial.items() if value != wanted[name][field]]
+        assert differ == [], name
+
+
+def cut(folder: Path, lines: int) -> None:
+    """Leave of a diagnosis what a kill after so many lines of its ledger leaves."""
+    ledger = folder / "ledger.jsonl"
+    kept = ledger.read_text().splitlines(keepends=True)[:lines]
+    ledger.write_text("".join(kept))
+    named = {json.loads(line)["what"] for line in kept} | {"plan.json", "ledger.jsonl"}
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path.relative_to(folder).as_posix() not in named:
+            path.unlink()
+
+
 def conclusions(folder: Path) -> Any:
-    """Return what was concluded, without the plan's digest and the number of launches."""
+    """Return what was concluded, without what tells how many processes it took."""
     found = conclude(folder)
     for name in ("plan", "launches", "evidence"):
         del found[name]
+    for case in (*found["anchors"], found["control"]):
+        del case["processes"]
+    for condition in found["conditions"]:
+        condition["found"] = re.sub(r" in \d+ process(es)?$", "", condition["found"])
     return found
+
+
+SHORT = (
+    *("anchor-b", "--control", "control", "--unpatched"),
+    *("--processes", 1, "--repeats", 2, "--trials", 2),  # PARTIAL: too few to go beyond chance
+    *named("alloc-swa", "zero-scratch"),
+)
+
+
+def test_cut_off_after_each_trial_and_resumed(tmp_path: Path) -> None:
+    """A trial is the same in whatever process it runs, and after whatever ran there before it."""
+    whole = tmp_path / "whole"
+    diagnose(whole, *SHORT)
+    wanted, trials = conclusions(whole), results(whole)
+    lines = map(json.loads, (whole / "ledger.jsonl").read_text().splitlines())
+    cuts = [line["seq"] + 1 for line in lines if line["what"].startswith("trials/anchor-b/")]
+    assert len(cuts) == 2 + 6 + 3 + 5 + 1  # repeats, observers, replay, and the two factors
+    for place in cuts:
+        folder = tmp_path / f"cut-{place}"
+        shutil.copytree(whole, folder)
+        cut(folder, place)
+        run("diagnose", "--resume", folder, "--json", code=1)
+        check_same_trials(folder, trials)
+        assert conclusions(folder) == wanted
 
 
 def test_killed_at_twenty_points_and_resumed(tmp_path: Path) -> None:
     """The same conclusions from the same trials, none lost, none run twice."""
-    args = (
-        *("anchor-b", "--control", "control", "--unpatched"),
-        *("--processes", 1, "--repeats", 2, "--trials", 2),  # PARTIAL: too few to go beyond chance
-        *named("alloc-swa", "zero-scratch"),
-    )
-    diagnose(tmp_path / "whole", *args)
+    diagnose(tmp_path / "whole", *SHORT)
     wanted, trials = conclusions(tmp_path / "whole"), results(tmp_path / "whole")
     draw = random.Random(5)
     kills = number = 0
     while kills < KILLS:
         folder = tmp_path / f"killed-{number}"
         number += 1
-        arguments: tuple[object, ...] = (*args, "--out", folder)
+        arguments: tuple[object, ...] = (*SHORT, "--out", folder)
         while True:
             with subprocess.Popen(
                 command("diagnose", *arguments),
@@ -172,9 +220,9 @@ def test_killed_at_twenty_points_and_resumed(tmp_path: Path) -> None:
             kills += 1
             if (folder / "ledger.jsonl").exists():
                 arguments = ("--resume", folder)
-        assert results(folder) == trials
-        assert conclusions(folder) == wanted
+        check_same_trials(folder, trials)
         lines = map(json.loads, (folder / "ledger.jsonl").read_text().splitlines())
+        assert conclusions(folder) == wanted
         written = [line["what"] for line in lines if line["event"] == "file"]
         assert len(written) == len(set(written))
     assert kills == KILLS

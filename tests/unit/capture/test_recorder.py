@@ -151,6 +151,20 @@ def test_records_come_in_declared_order_and_then_in_that_of_the_spans():
         assert record.row_start == record.session
 
 
+def test_each_sink_has_records_that_begin_at_0():
+    """A trial's records must not tell how many trials ran before it in its process."""
+    recorder = Recorder(entry(store="digest"), KeepingSink())
+    tap = recorder.tap(0, is_last=True)
+    for step in range(3):
+        sink = KeepingSink()
+        recorder.give_to(sink)
+        recorder.begin_step(step)
+        for layer in (0, 1):
+            tap(points.O_PROJ, torch.zeros(2), layer, session=0)
+        recorder.end_step()
+        assert [record.index for record in sink.records] == [0, 1]
+
+
 @pytest.mark.parametrize(
     "tensor",
     [

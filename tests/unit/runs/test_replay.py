@@ -11,8 +11,10 @@ from swarepro.errors import IncomparableError, UsageError
 from swarepro.kvcache import KVPool
 from swarepro.options import RunOptions, no_progress
 from swarepro.runs.once import execution, run_in_memory
+from swarepro.runs.prefix import prefix_run
 from swarepro.runs.prepare import prepare
 from swarepro.runs.replay import replay_case
+from swarepro.runs.step_trials import StepTrials
 
 UNPATCHED = RunOptions(faults=("skip-swa-allocation",))
 SCRIPT = {
@@ -67,6 +69,19 @@ def test_patched_trials_are_the_same():
     assert found.varying_outputs == ()
     assert found.rows_restored == 5 * 3 * 12  # nothing before the first trial; rows x layers
     assert any("sliding pool L0" in name for name in found.changed)
+
+
+def test_a_trial_depends_on_its_number_alone():
+    """Every field of every record: a diagnosis that is cut off goes on where it was."""
+    prepared = prepare(api.find_case("anchor-b"), UNPATCHED, copies=0, progress=no_progress)
+    trials = [StepTrials(prepared, prefix_run(prepared, 1, progress=no_progress)[0], 1)] * 2
+    trials += [StepTrials(prepared, prefix_run(prepared, 1, progress=no_progress)[0], 1)]
+    first, second, alone = (
+        each.run(number) for each, number in zip(trials, (0, 1, 1), strict=True)
+    )
+    assert second.records == alone.records != first.records
+    assert second.changed == alone.changed
+    assert second.tokens == alone.tokens
 
 
 def test_a_fresh_start_varies_where_repeats_do():
