@@ -27,7 +27,7 @@ from swarepro.bundle.seal import seal_of
 from swarepro.bundle.tensorfile import Header, map_tensor, read_header
 from swarepro.errors import BundleError
 
-WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 1 << 21
 """How much of a large tensor is mapped at once while it is walked."""
 _JSON_ERRORS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 

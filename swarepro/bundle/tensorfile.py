@@ -164,13 +164,16 @@ def map_tensor(
         return memoryview(b"")
     skip = begin % mmap.ALLOCATIONGRANULARITY
     try:
-        with path.open("rb", buffering=0) as file:
+        file = os.open(path, os.O_RDONLY)
+        try:
             # Reading a mapping past the end of a file that shrank kills the process.
-            if os.fstat(file.fileno()).st_size < end:
+            if os.fstat(file).st_size < end:
                 raise BundleError(f"{path}: cut since the bundle was opened")
             mapped = mmap.mmap(
-                file.fileno(), skip + end - begin, offset=begin - skip, access=mmap.ACCESS_READ
+                file, skip + end - begin, offset=begin - skip, access=mmap.ACCESS_READ
             )
+        finally:
+            os.close(file)
     except OSError as error:
         raise BundleError(f"cannot map {path}: {error.strerror}") from error
     return memoryview(mapped)[skip:]

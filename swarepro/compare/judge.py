@@ -1,5 +1,6 @@
 """Judges aligned boundaries: digests first, bytes where the digests leave a question open."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from swarepro.bundle.schema import TensorRecord
 from swarepro.compare.align import JoinedRows
 from swarepro.compare.floats import Array
 from swarepro.compare.heads import head_dims
+from swarepro.compare.reading import Reading
 from swarepro.compare.rows import Overlap, part_at
 from swarepro.compare.tensor_diff import DiffAccumulator
 from swarepro.compare.types import TensorDiff, Tolerance, Verdict
@@ -17,6 +19,7 @@ from swarepro.compare.windows import windows
 
 NOT_STORED = "digests differ, and a tolerance cannot judge digests: run with --store tensor"
 OTHER_DIGESTS = "digests of two kinds say nothing about each other: run with --store tensor"
+_CACHED_BYTES = 1 << 18
 ROWS_NOT_STORED = "rows can only be joined from stored tensors: run with --store tensor"
 
 
@@ -180,7 +183,6 @@ class Judge:
             reason = ROWS_NOT_STORED
         if reason is not None:
             return _judged(first, Verdict.INCOMPARABLE, reason)
-        self._check(parts)
         if self._same_rows(parts):
             return None
         numbers, identical = self._joined_numbers(parts)
@@ -191,26 +193,22 @@ class Judge:
         at = part_at(parts, numbers.rows[0])
         return _judged(at, Verdict.DIVERGED, None, numbers)
 
-    def _check(self, parts: tuple[Overlap, ...]) -> None:
-        """Hash every tensor that is opened, once."""
-        for bundle, records in (
-            (self._baseline, {part.baseline.index: part.baseline for part in parts}),
-            (self._target, {part.target.index: part.target for part in parts}),
-        ):
-            self.tensors_opened += len(records)
-            for record in records.values():
-                bundle.check(record)
-
     def _same_rows(self, parts: tuple[Overlap, ...]) -> bool:
-        """Return whether all rows are equal byte for byte: no number is computed then."""
-        first = parts[0]
-        if first.baseline.dtype != first.target.dtype:
-            return False
-        return all(
-            np.array_equal(_words(mine), _words(theirs))
-            for part in parts
-            for _, mine, theirs in windows(self._baseline, self._target, part)
-        )
+        """Check every tensor that is opened; return whether all rows are equal byte for byte.
+
+        No number is computed where they are.
+        """
+        same = parts[0].baseline.dtype == parts[0].target.dtype
+        baseline, target = Reading(self._baseline), Reading(self._target)
+        for part in parts:
+            for start, mine, theirs in windows(self._baseline, self._target, part):
+                for rows in _cached(mine, theirs):
+                    left, right, row = mine[rows], theirs[rows], start + rows.start
+                    baseline.see(part.baseline, left, row=part.baseline_row + row)
+                    target.see(part.target, right, row=part.target_row + row)
+                    same = same and np.array_equal(_words(left), _words(right))
+        self.tensors_opened += baseline.check() + target.check()
+        return same
 
     def _joined_numbers(self, parts: tuple[Overlap, ...]) -> tuple[TensorDiff, bool]:
         first = parts[0]
@@ -238,6 +236,14 @@ def _judged(
         reason=reason,
         numbers=numbers,
     )
+
+
+def _cached(mine: Array, theirs: Array) -> Iterator[slice]:
+    """Yield slices of rows that stay in the processor's cache from one reading to the next."""
+    widest = max(rows.nbytes // max(1, len(rows)) for rows in (mine, theirs))
+    height = max(1, _CACHED_BYTES // max(1, widest))
+    for start in range(0, len(mine), height):
+        yield slice(start, min(start + height, len(mine)))
 
 
 def _words(rows: Array) -> Array:
