@@ -101,6 +101,24 @@ class RowsRef(Strict, frozen=True, kw_only=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 
 
+class ExpectFloor(Strict, frozen=True, kw_only=True):
+    """What the arms must be to each other against the noise floor of the healthy case.
+
+    Attributes:
+        verdict: of the comparison.
+        first: earliest boundary above the floor, of a ``WRONG`` one.
+        gap_at_most: how far apart the logits of two tokens may be where rounding, or the sampler,
+            chose the other one; None = no token may flip.
+        drift_at_most: how far the log-probability of a prediction may move, in nat; None = it is
+            not looked at.
+    """
+
+    verdict: Literal["WRONG", "NOISE", "TIE"]
+    first: PointRef | None = None
+    gap_at_most: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    drift_at_most: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
 class ExpectDiff(Strict, frozen=True, kw_only=True):
     """What `diff` of the healthy arm (baseline) and the faulty arm (target) must find.
 
@@ -115,6 +133,7 @@ class ExpectDiff(Strict, frozen=True, kw_only=True):
             the healthy arm has none. None = it is not looked for.
         hides_effect: the case hides on purpose what its fault claims to do to values.
         within: tolerance under which the arms must agree: what differs is rounding.
+        floor: what they must be to each other against a noise floor; None = none is measured.
         baseline: what the healthy arm of the diff has otherwise, so that it can do what is refused
             in the case's own pools.
         fill: what pools and scratch hold in both arms of the diff that nobody wrote; None = it is
@@ -132,6 +151,7 @@ class ExpectDiff(Strict, frozen=True, kw_only=True):
     first_nonfinite: PointRef | None = None
     hides_effect: bool = False
     within: ToleranceSpec | None = None
+    floor: ExpectFloor | None = None
     baseline: BaselineSpec | None = None
     fill: Literal["zero", "large", "nan"] | None = None
     seed: Annotated[int, msgspec.Meta(ge=0, le=MOST)] | None = None
@@ -177,6 +197,7 @@ def check_expect(expect: CaseExpect, fault: str | None, source: str) -> None:
     if expect.diff is not None:
         _check_points(expect.diff, f"{source}: [expect.diff]")
         _check_rows(expect.diff, f"{source}: [expect.diff]")
+        _check_floor(expect.diff, f"{source}: [expect.diff]")
         if expect.diff.baseline == BaselineSpec():
             raise CaseError(
                 f"{source}: [expect.diff] has a baseline that is as the case",
@@ -277,10 +298,38 @@ def _check_rows(diff: ExpectDiff, where: str) -> None:
         )
 
 
+def _check_floor(diff: ExpectDiff, where: str) -> None:
+    floor = diff.floor
+    if floor is None:
+        return
+    odd = [
+        name
+        for name, is_odd in (
+            ("first", floor.first is not None and floor.verdict != "WRONG"),
+            ("gap_at_most", floor.gap_at_most is not None and floor.verdict == "WRONG"),
+            ("drift_at_most", floor.drift_at_most is not None and floor.verdict != "NOISE"),
+        )
+        if is_odd
+    ]
+    if odd:
+        raise CaseError(
+            f"{where}: floor is {floor.verdict}, and {' and '.join(odd)} says nothing of that",
+            hint="first belongs to WRONG, drift_at_most to NOISE, gap_at_most to NOISE and TIE",
+        )
+    if diff.baseline is not None or diff.fill is not None or diff.seed is not None:
+        raise CaseError(
+            f"{where}: a floor is of the case as it is run alone, and the diff has a baseline, a"
+            " fill or a seed of its own",
+            hint="leave out floor, or what the diff has of its own",
+        )
+
+
 def _check_points(wanted: Expect | ExpectDiff, where: str) -> None:
     named = {name: getattr(wanted, name) for name in wanted.__struct_fields__}
     if isinstance(wanted, Expect) and wanted.fill is not None:
         named["fill.first"] = wanted.fill.first
+    if isinstance(wanted, ExpectDiff) and wanted.floor is not None:
+        named["floor.first"] = wanted.floor.first
     for field, ref in named.items():
         if not isinstance(ref, PointRef):
             continue

@@ -14,6 +14,7 @@ from swarepro.bundle.read import Bundle
 from swarepro.bundle.schema import Manifest
 from swarepro.compare.align import align_positions, intended
 from swarepro.compare.assessment import Assessment, Flip, Measured, VerdictClass
+from swarepro.compare.drift import largest_drift
 from swarepro.compare.flips import find_flips, first_other_input, until
 from swarepro.compare.floor import Floor, FloorEntry, Kind, check_floor
 from swarepro.compare.growth import measure_growth, residual_streams
@@ -132,6 +133,7 @@ def assess_bundles(
         unjudged=unjudged,
         unjudged_before=_unjudged_before(judged),
         flips=flips,
+        drift=largest_drift(baseline, target, [boundary.parts for boundary in boundaries]),
         growth=growth,
         unsteady=tuple(again.record.name for again in changed_rows(baseline)),
         differences=differences(baseline.manifest, target.manifest),

@@ -94,6 +94,25 @@ class Flip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """The row of logits at which the baseline's most probable token moves most.
+
+    Attributes:
+        session: of the row.
+        position: of the row.
+        token: most probable in the baseline.
+        moved: its log-probability in the target less that in the baseline, in nat.
+        kl: Kullback-Leibler divergence of the target's distribution from the baseline's, in nat.
+    """
+
+    session: int
+    position: int
+    token: int
+    moved: float
+    kl: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGrowth:
     """The residual stream behind one layer.
 
@@ -135,6 +154,7 @@ class Assessment:
         unjudged: those that differ and have no floor, or cannot be measured.
         unjudged_before: how many of these come before ``first``: it may be no source.
         flips: by session.
+        drift: of the predictions; None where no row of logits was stored in both runs.
         growth: by layer; empty where the residual stream was not captured.
         unsteady: names of boundaries where the baseline itself shows rows otherwise than it wrote
             them: it is no measure.
@@ -159,6 +179,7 @@ class Assessment:
     unjudged: tuple[Measured, ...]
     unjudged_before: int
     flips: tuple[Flip, ...]
+    drift: Drift | None
     growth: tuple[LayerGrowth, ...]
     unsteady: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()

@@ -79,6 +79,26 @@ class OtherReductionOrder(AttentionWrapper):
         return super().attend(replace(call, slots=slots))
 
 
+class OtherOrderBesidePrompts(OtherReductionOrder):
+    """It does so in a step that also prefills, and not in one of decoded tokens alone."""
+
+    def attend(self, call: AttentionCall) -> torch.Tensor:
+        """Choose the order by what else is in the step."""
+        if any(span.phase is Phase.PREFILL for span in call.batch):
+            return super().attend(call)
+        return self._inner.attend(call)
+
+
+class OrderByBatchSize(OtherReductionOrder):
+    """It does so where the step has several sessions: the kernel is not batch-invariant."""
+
+    def attend(self, call: AttentionCall) -> torch.Tensor:
+        """Choose the order by the number of sessions."""
+        if len(call.batch) > 1:
+            return super().attend(call)
+        return self._inner.attend(call)
+
+
 class UnwrittenScratch(AttentionWrapper):
     """A decoded token adds its result to memory of partial results that nobody zeroed.
 
@@ -136,4 +156,22 @@ register(
     part="attention",
     effect=Effect.ROUNDING,
     wrap=on_attention(OtherReductionOrder),
+)
+register(
+    "other-order-beside-prompts",
+    "E7",
+    "a decoded token adds its keys up in another order in a step that also prefills: what it gets"
+    " depends on what it is batched with, and is rounding",
+    part="attention",
+    effect=Effect.ROUNDING,
+    wrap=on_attention(OtherOrderBesidePrompts),
+)
+register(
+    "order-by-batch-size",
+    "H7",
+    "decoded tokens add their keys up in another order where several sessions share a step: a drift"
+    " of the log-probabilities that no cache is to blame for",
+    part="attention",
+    effect=Effect.ROUNDING,
+    wrap=on_attention(OrderByBatchSize),
 )

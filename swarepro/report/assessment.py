@@ -2,7 +2,7 @@
 
 from math import isfinite
 
-from swarepro.compare.assessment import Assessment, Flip, Measured, VerdictClass
+from swarepro.compare.assessment import Assessment, Drift, Flip, Measured, VerdictClass
 from swarepro.report.growth import growth_grids
 from swarepro.report.jsonout import Document
 from swarepro.report.model import Report, Tone, shortened
@@ -31,6 +31,8 @@ def assessment_report(found: Assessment) -> Report:
     grids += growth_grids(found.growth)
     lines = [f"There: {'; '.join(found.patterns)}."] if found.patterns else []
     lines += [_flip(flip, found) for flip in found.flips]
+    if found.drift is not None and found.drift.moved:
+        lines.append(_drift(found.drift))
     if found.unsteady:
         lines.append(
             "The baseline itself reads rows otherwise than it wrote them, first at"
@@ -165,6 +167,14 @@ def _flip(flip: Flip, found: Assessment) -> str:
     return text + rest
 
 
+def _drift(drift: Drift) -> str:
+    return (
+        f"The log-probability of the baseline's first choice moves by at most"
+        f" {figure(abs(drift.moved))} nat (session {drift.session}, position {drift.position},"
+        f" token {drift.token}; KL divergence {figure(drift.kl)} nat)."
+    )
+
+
 def _gap(flip: Flip) -> str:
     if flip.baseline_gap is None:
         return "not stored"
@@ -192,6 +202,9 @@ def assessment_document(found: Assessment) -> Document:
         "within": [_measured(each) for each in found.within],
         "unjudged": [_measured(each) for each in found.unjudged],
         "flips": [{name: getattr(flip, name) for name in _FLIP} for flip in found.flips],
+        "drift": None
+        if found.drift is None
+        else {name: getattr(found.drift, name) for name in _DRIFT},
         "unsteady": list(found.unsteady),
         "growth": [{name: getattr(layer, name) for name in _GROWTH} for layer in found.growth],
         "only_baseline": list(found.only_baseline),
@@ -203,6 +216,7 @@ _FLIP = (
     *("session", "position", "baseline", "target"),
     *("baseline_gap", "target_gap", "apart", "equal"),
 )
+_DRIFT = ("session", "position", "token", "moved", "kl")
 _GROWTH = ("layer", "relative_l2", "cosine", "added", "floor_l2")
 _MEASURED = (
     *("step", "session", "name", "point", "layer", "worst", "relative_l2", "cosine"),

@@ -20,6 +20,8 @@ NAME at step 3.
   refused, the baseline is the same work in pools that have room, or without eviction; where memory
   that nobody wrote decides, both runs are filled alike, not with zeros; where the order of launches
   decides, both run under one seed. The case says so.
+- **floor**: `swarepro diff-boundaries --floor` of the same two runs, against what `swarepro
+  calibrate CASE` measures: wrong, rounding, or a tie, and by how much predictions may move.
 - **determinism**: `swarepro determinism CASE --fault FAULT`: where repeats begin to vary, or the
   error that ends the run.
 - **fill-probe**: `swarepro fill-probe CASE --fault FAULT`: the first boundary that depends on
@@ -27,9 +29,10 @@ NAME at step 3.
 
 Mechanisms are named as in the reports of this field: A slots, mapping and allocator; B windows and
 the pattern of layers; C chunked prefill; D decode and reuse; E memory and timing; F numerics;
-G stages. F7, blocks of an image whose tokens see each other, is not here: the runtime has text
-models alone. Many prompts hide a mechanism: no longer than the window, one chunk, one stage, a
-position 0, a dtype that has nothing to round. These are cases, too, and values stay silent.
+G stages; H tools, and what was blamed on the cache. F7, blocks of an image whose tokens see each
+other, is not here: the runtime has text models alone. Many prompts hide a mechanism: no longer than
+the window, one chunk, one stage, a position 0, a dtype that has nothing to round. These are cases,
+too, and values stay silent.
 
 """
 
@@ -60,6 +63,10 @@ class Row(Protocol):
     @property
     def diff(self) -> str:
         """First divergence."""
+
+    @property
+    def floor(self) -> str:
+        """What the divergence is against a noise floor."""
 
     @property
     def determinism(self) -> str:
@@ -99,13 +106,13 @@ def detection_grid(rows: Sequence[Row], ok: Sequence[bool]) -> Grid:
 def detection_page(rows: Sequence[Row]) -> str:
     """Return docs/detection.md."""
     lines = [
-        "| mechanism | case | fault | ownership | diff | determinism | fill-probe |",
-        "|---|---|---|---|---|---|---|",
+        "| mechanism | case | fault | ownership | diff | floor | determinism | fill-probe |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     by_mechanism = sorted(rows, key=lambda row: (row.mechanism == "", _order(row.mechanism)))
     for row in by_mechanism:
         fault = MISSING if row.fault is None else f"`{row.fault}`"
-        cells = (row.ownership, row.diff, row.determinism, row.fill)
+        cells = (row.ownership, row.diff, row.floor, row.determinism, row.fill)
         shown = " | ".join(f"`{cell}`" if "@" in cell else cell for cell in cells)
         lines.append(f"| {row.mechanism or MISSING} | `{row.case}` | {fault} | {shown} |")
     meanings = ["", "## The cases", ""]

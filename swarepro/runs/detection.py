@@ -19,6 +19,7 @@ def detection_row(case: CaseSpec) -> DetectionRow:
         mechanism="" if case.fault is None else FAULTS.get(case.fault).mechanism,
         ownership=_ownership(wanted),
         diff=_diff(expect.diff, wanted),
+        floor=_floor(expect.diff),
         determinism=_determinism(wanted),
         fill=_fill(wanted),
         healthy_error=expect.healthy.error,
@@ -45,6 +46,18 @@ def _diff(expect: ExpectDiff | None, wanted: Expect) -> str:
     if expect.first_state is not None:
         return f"state {_point(expect.first_state)}"
     return SILENT if expect.first is None else f"metadata {_point(expect.first)}"
+
+
+def _floor(expect: ExpectDiff | None) -> str:
+    if expect is None or expect.floor is None:
+        return "not asked"
+    floor = expect.floor
+    numbers = [] if floor.first is None else [f"from {_point(floor.first)}"]
+    if floor.drift_at_most is not None:
+        numbers.append(f"at most {floor.drift_at_most:g} nat")
+    if floor.gap_at_most is not None:
+        numbers.append(f"flips at a gap of at most {floor.gap_at_most:g}")
+    return f"{floor.verdict} {', '.join(numbers)}".rstrip()
 
 
 def _rows(expect: ExpectDiff) -> str:

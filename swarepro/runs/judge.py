@@ -34,6 +34,7 @@ from swarepro.expect import (
 )
 from swarepro.faults import FAULTS, Effect
 from swarepro.options import Progress, RunOptions, no_progress
+from swarepro.runs.check_floor import check_floor
 from swarepro.runs.fill_probe import probe_prepared
 from swarepro.runs.once import run_to_bundle
 from swarepro.runs.prepare import Prepared, plan_case, prepare
@@ -77,6 +78,8 @@ def judge_case(case: CaseSpec, *, progress: Progress) -> CaseResult:
             if case.expect.diff is not None:
                 root = _write_diff(prepared, faults, case.expect.diff, root)
                 checks += _check_diff(case.fault, case.expect.diff, root)
+                if case.expect.diff.floor is not None:
+                    checks += check_floor(case, case.expect.diff.floor, root, progress=progress)
     return CaseResult(case=case, checks=tuple(checks))
 
 

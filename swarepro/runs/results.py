@@ -186,6 +186,7 @@ class DetectionRow:
         mechanism: of the reports that the fault belongs to, or empty.
         ownership: first violation, in one run.
         diff: first divergence from the healthy run, of the strongest kind: value, state, metadata.
+        floor: what it is against a noise floor.
         determinism: of repeats.
         fill: of the fill probe.
         healthy_error: with which the runtime rightly refuses the healthy arm, or None.
@@ -197,6 +198,7 @@ class DetectionRow:
     mechanism: str
     ownership: str
     diff: str
+    floor: str
     determinism: str
     fill: str
     healthy_error: str | None

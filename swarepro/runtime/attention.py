@@ -148,6 +148,7 @@ def _attend(run: LayerRun, block: RowBlock, heads: Projected) -> torch.Tensor:
             group=group,
             pool_layer=run.place.pool_layer,
             requests=block.requests(group, window_left),
+            batch=run.batch.spans,
             q=heads.q,
             k=heads.k,
             v=heads.v,

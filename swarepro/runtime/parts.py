@@ -193,6 +193,8 @@ class AttentionCall:
         group: whose pool it reads.
         pool_layer: index in that pool.
         requests: what is computed, in the order of the rows.
+        batch: spans of the whole step, those of its other calls among them: what an engine may
+            choose a kernel by.
         q: ``[T, H, D]``.
         k: ``[T, K, D]``, the step's own keys.
         v: ``[T, K, D]``.
@@ -212,6 +214,7 @@ class AttentionCall:
     group: KVGroup
     pool_layer: int
     requests: tuple[Request, ...]
+    batch: tuple[Span, ...]
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor

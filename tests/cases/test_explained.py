@@ -34,6 +34,8 @@ TIES = {
         "no-layer-windowed",
     },
     "window-one-too-large-in-prefill": {"window-one-too-large"},
+    # Whose batch has no prompt beside two decoded tokens, or the other way round.
+    "other-order-beside-prompts": {"order-by-batch-size"},
 }
 """Which faults may stand beside one."""
 

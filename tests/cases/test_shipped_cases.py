@@ -108,9 +108,10 @@ MECHANISMS = (
     *("B1", "B2", "B3", "B5", "B6"),
     *(f"C{number}" for number in range(1, 6)),
     *(f"D{number}" for number in range(1, 6)),
-    *("E2", "E3", "E4", "E5"),
+    *(f"E{number}" for number in range(2, 8)),
     *(f"F{number}" for number in range(1, 7)),  # F7 needs images
     *(f"G{number}" for number in range(1, 5)),
+    "H7",
 )
 
 
@@ -153,6 +154,68 @@ def test_expecting_another_divergence_fails():
         "diff first_state: wanted none, found step 0 L0_kv_slice_post_write",
         "diff first_value: wanted step 1 logits, found step 1 L0_attention_output",
     ]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "verdict"), [("D5", "NOISE"), ("E6", "TIE"), ("E7", "NOISE"), ("H7", "NOISE")]
+)
+def test_what_is_no_defect_of_the_cache_is_said_not_to_be_wrong(mechanism, verdict):
+    """By a floor, with a bound on what moves; and nothing else that has a floor is called so."""
+    floors = [
+        (FAULTS.get(case.fault).mechanism, case.expect.diff.floor)
+        for case in shipped()
+        if case.fault and case.expect.diff and case.expect.diff.floor
+    ]
+    (own,) = (floor for name, floor in floors if name == mechanism)
+    assert own.verdict == verdict
+    assert (own.drift_at_most is not None) == (verdict == "NOISE")
+    assert {floor.verdict for name, floor in floors if name not in ("D5", "E6", "E7", "H7")} == {
+        "WRONG"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "missed"),
+    [
+        (
+            "order-by-batch-size",
+            {"verdict": "WRONG", "drift_at_most": None},
+            ["diff floor verdict: wanted WRONG, found NOISE"],
+        ),
+        (
+            "order-by-batch-size",
+            {"drift_at_most": 1e-12},
+            ["diff floor drift: wanted above 0, at most 1e-12 nat, found "],
+        ),
+        (
+            "sampler-takes-last-tie",
+            {"gap_at_most": None},
+            ["diff floor flips: wanted none, found position 5 of session 0 at a gap of 0"],
+        ),
+        (
+            "one-row",
+            {"verdict": "NOISE", "first": None},
+            [
+                "diff floor verdict: wanted NOISE, found WRONG",
+                "diff floor flips: wanted none, found position 64 of session 0 at a gap of 0.",
+            ],
+        ),
+        (
+            "one-row",
+            {"first": PointRef(step=1, name="logits")},
+            ["diff floor first: wanted step 1 logits, found step 0 L0_kv_slice_post_write"],
+        ),
+    ],
+)
+def test_expecting_another_answer_of_the_floor_fails(name, changed, missed):
+    case = api.find_case(name)
+    floor = msgspec.structs.replace(case.expect.diff.floor, **changed)
+    diff = msgspec.structs.replace(case.expect.diff, floor=floor)
+    expect = msgspec.structs.replace(case.expect, diff=diff)
+    found = failures(msgspec.structs.replace(case, expect=expect))
+    assert len(found) == len(missed)
+    for text, wanted in zip(found, missed, strict=True):
+        assert text.startswith(wanted)
 
 
 def test_a_violation_that_no_check_reports_is_refused():

@@ -14,6 +14,7 @@ from swarepro.expect import (
     Expect,
     ExpectDiff,
     ExpectFill,
+    ExpectFloor,
     PointRef,
     RowsRef,
     ToleranceSpec,
@@ -97,6 +98,46 @@ def test_every_field_is_read() -> None:
             fill="large",
         ),
     )
+
+
+FLOORS: list[dict[str, Any]] = [
+    {"verdict": "NOISE", "gap_at_most": 0.125, "drift_at_most": 1e-4},
+    {"verdict": "TIE", "gap_at_most": 0.0},
+    {"verdict": "WRONG", "first": {"step": 1, "name": "L0_o_proj"}},
+]
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_what_a_floor_must_say_is_read(floor: dict[str, Any]) -> None:
+    spec = case({"faulty": {}, "diff": {"verdict": "DIVERGED", "floor": floor}})
+    assert spec.expect.diff is not None
+    wanted = floor | ({"first": PointRef(**floor["first"])} if "first" in floor else {})
+    assert spec.expect.diff.floor == ExpectFloor(**wanted)
+    assert convert_case(msgspec.to_builtins(spec), source="again") == spec
+
+
+@pytest.mark.parametrize(
+    ("floor", "more", "said"),
+    [
+        ({"verdict": "TIE", "drift_at_most": 1.0}, {}, "drift_at_most says nothing of that"),
+        ({"verdict": "WRONG", "gap_at_most": 1.0}, {}, "gap_at_most says nothing of that"),
+        (
+            {"verdict": "NOISE", "first": {"step": 0, "name": "logits"}},
+            {},
+            "floor is NOISE, and first says nothing of that",
+        ),
+        ({"verdict": "NOISE"}, {"fill": "zero"}, "a fill or a seed of its own"),
+        ({"verdict": "NOISE"}, {"seed": 3}, "a fill or a seed of its own"),
+        ({"verdict": "NOISE"}, {"baseline": {"evict": False}}, "the diff has a baseline"),
+        ({"verdict": "WRONG", "first": {"step": 0, "name": "L0_x"}}, {}, "floor.first: "),
+    ],
+)
+def test_what_no_floor_can_say_is_refused(
+    floor: dict[str, Any], more: dict[str, Any], said: str
+) -> None:
+    found = refuse({"faulty": {}, "diff": {"verdict": "DIVERGED", "floor": floor, **more}})
+    assert said in found.message
+    assert found.hint is not None
 
 
 def test_what_is_left_out_is_not_looked_at() -> None:

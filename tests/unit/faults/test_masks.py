@@ -60,6 +60,7 @@ def a_call(group: KVGroup) -> AttentionCall:
         group=group,
         pool_layer=0,
         requests=tuple(requests),
+        batch=tuple(request.span for request in requests),
         q=torch.randn(row, HEADS, DIM, generator=generator),
         k=pool[0, own],
         v=pool[1, own],

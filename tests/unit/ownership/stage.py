@@ -222,6 +222,7 @@ class SmallStage:
                 group=place.group,
                 pool_layer=place.pool_layer,
                 requests=tuple(requests),
+                batch=tuple(request.span for request in requests),
                 q=q,
                 k=q[:, :1],
                 v=q[:, :1],

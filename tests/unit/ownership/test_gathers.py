@@ -61,6 +61,7 @@ class Gathers:
             group=SLIDING,
             pool_layer=0,
             requests=(request,),
+            batch=(request.span,),
             q=q,
             k=q[:, :1],
             v=q[:, :1],

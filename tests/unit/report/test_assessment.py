@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from swarepro.compare.assessment import Assessment, Flip, Measured, VerdictClass
+from swarepro.compare.assessment import Assessment, Drift, Flip, Measured, VerdictClass
 from swarepro.points import PointKind
-from swarepro.report.assessment import assessment_report
+from swarepro.report.assessment import assessment_document, assessment_report
 
 FLIP = Flip(
     session=0,
@@ -33,9 +33,10 @@ LOGITS = Measured(
 )
 
 
-def said(flip: Flip, *, within: tuple[Measured, ...]) -> tuple[str, str]:
-    """Return the headline, and the line about the flip."""
-    found = Assessment(
+def assessed(
+    *flips: Flip, within: tuple[Measured, ...] = (LOGITS,), drift: Drift | None = None
+) -> Assessment:
+    return Assessment(
         baseline="b",
         target="t",
         floor="f",
@@ -51,10 +52,15 @@ def said(flip: Flip, *, within: tuple[Measured, ...]) -> tuple[str, str]:
         within=within,
         unjudged=(),
         unjudged_before=0,
-        flips=(flip,),
+        flips=flips,
+        drift=drift,
         growth=(),
     )
-    report = assessment_report(found)
+
+
+def said(flip: Flip, *, within: tuple[Measured, ...]) -> tuple[str, str]:
+    """Return the headline, and the line about the flip."""
+    report = assessment_report(assessed(flip, within=within))
     return report.headline, report.lines[0]
 
 
@@ -84,3 +90,26 @@ def test_a_tie_speaks_of_logits_that_were_seen() -> None:
     headline, _ = said(unseen, within=())
     assert "logits too" not in headline
     assert "logits that were not captured" in headline
+
+
+def test_drift_is_told_in_nat() -> None:
+    drift = Drift(session=1, position=41, token=7, moved=-0.0264, kl=3e-4)
+    found = assessed(drift=drift)
+    assert (
+        "The log-probability of the baseline's first choice moves by at most 0.0264 nat (session 1,"
+        " position 41, token 7; KL divergence 0.0003 nat)." in assessment_report(found).lines
+    )
+    assert assessment_document(found)["drift"] == {
+        "session": 1,
+        "position": 41,
+        "token": 7,
+        "moved": -0.0264,
+        "kl": 3e-4,
+    }
+
+
+def test_no_drift_is_not_told() -> None:
+    still = Drift(session=0, position=4, token=7, moved=0.0, kl=0.0)
+    for drift in (None, still):
+        assert not any("nat" in line for line in assessment_report(assessed(drift=drift)).lines)
+    assert assessment_document(assessed())["drift"] is None

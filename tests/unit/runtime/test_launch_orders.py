@@ -56,6 +56,7 @@ def call(*phases):
         group=KVGroup.FULL,
         pool_layer=0,
         requests=tuple(requests),
+        batch=tuple(request.span for request in requests),
         q=torch.ones(rows, 2, 16),
         k=torch.ones(rows, 1, 16),
         v=torch.ones(rows, 1, 16),

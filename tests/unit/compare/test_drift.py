@@ -1,0 +1,102 @@
+"""How far predictions move, against torch in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from swarepro import points
+from swarepro.compare.align import align_positions
+from swarepro.compare.drift import largest_drift
+from tests.unit.bundle.factory import Run, bf16, item, spans
+
+ROWS = np.random.default_rng(3).normal(size=(4, 50)).astype(np.float32) * 4
+
+
+def run(rows=ROWS, *, dtype="F32", store=True):
+    """A run of single rows, each with its logits."""
+    items = []
+    for step, row in enumerate(rows):
+        ids = np.array([step])
+        items.append(item(points.INPUT_IDS, ids, dtype="I64", step=step, row_start=step))
+        more = {"dtype": dtype, "step": step, "row_start": step, "store": store}
+        items.append(item(points.LOGITS, row[None], **more))
+    steps = spans(*((step, step + 1) for step in range(len(rows))))
+    return Run(items=items, steps=steps, prompts=(tuple(range(len(rows))),))
+
+
+@pytest.fixture
+def drift(tmp_path):
+    def between(one, other):
+        pair = one.open(tmp_path / "one"), other.open(tmp_path / "other")
+        return largest_drift(*pair, [joined.overlaps for joined in align_positions(*pair).joined])
+
+    return between
+
+
+def test_the_row_that_moves_most(drift):
+    moved = ROWS.copy()
+    moved[1] += 7.0  # of all logits alike: no prediction moves
+    moved[2, ROWS[2].argmax()] -= 0.3
+    moved[3, ROWS[3].argmax()] += 0.1
+    found = drift(run(), run(moved))
+    mine, theirs = (torch.tensor(rows[2]).double().log_softmax(-1) for rows in (ROWS, moved))
+    token = int(mine.argmax())
+    assert (found.session, found.position, found.token) == (0, 2, token)
+    assert found.moved == pytest.approx(float(theirs[token] - mine[token]), rel=1e-9)
+    assert found.moved < 0
+    kl = torch.nn.functional.kl_div(theirs, mine, log_target=True, reduction="sum")
+    assert found.kl == pytest.approx(float(kl), rel=1e-9)
+
+
+def test_control_equal_logits_do_not_move(drift):
+    found = drift(run(), run())
+    assert (found.moved, found.kl) == (0.0, 0.0)
+
+
+def test_what_all_logits_have_in_common_moves_nothing(drift):
+    found = drift(run(), run(ROWS + 100))
+    assert abs(found.moved) < 1e-4  # float32 rounds the sums
+    assert found.kl < 1e-6
+
+
+def test_two_dtypes(drift):
+    found = drift(run(), run(bf16(ROWS), dtype="BF16"))
+    truncated = torch.tensor(ROWS).view(torch.int32).bitwise_and(-65536).view(torch.float32)
+    mine, theirs = (rows.double().log_softmax(-1) for rows in (torch.tensor(ROWS), truncated))
+    moves = (theirs - mine).gather(1, mine.argmax(1, keepdim=True))
+    assert abs(found.moved) == pytest.approx(float(moves.abs().max()), rel=1e-9)
+
+
+def test_digests_say_nothing(drift):
+    assert drift(run(), run(ROWS + 1, store=False)) is None
+
+
+def test_tokens_that_a_sampler_masks(drift):
+    """Minus infinity on both sides is no drift; on one side alone the distributions are apart."""
+    masked, moved = ROWS.copy(), ROWS.copy()
+    masked[:, 7] = moved[:, 7] = -np.inf
+    moved[2, masked[2].argmax()] -= 0.3
+    found = drift(run(masked), run(moved))
+    mine, theirs = (torch.tensor(rows[2]).double().softmax(-1) for rows in (masked, moved))
+    kept = mine > 0
+    assert found.position == 2
+    assert found.kl == pytest.approx(float((mine * (mine / theirs).log())[kept].sum()), rel=1e-9)
+
+
+def test_a_token_masked_in_the_target_alone(drift):
+    moved = ROWS.copy()
+    moved[2, ROWS[2].argmax()] = -np.inf
+    found = drift(run(), run(moved))
+    assert (found.position, found.moved, found.kl) == (2, -np.inf, np.inf)
+
+
+def test_rows_without_probabilities_are_left_out(drift):
+    broken = ROWS.copy()
+    broken[0] = np.nan
+    broken[1, 3] = np.inf
+    broken[3, ROWS[3].argmax()] += 0.5
+    assert drift(run(), run(broken)).position == 3
+
+
+def test_no_row_has_probabilities(drift):
+    assert drift(run(), run(np.full_like(ROWS, np.nan))) is None
