@@ -42,6 +42,9 @@ def _settings(manifest: Manifest) -> Iterator[tuple[str, str | list[str]]]:
     yield "triton", backend.triton
     yield "schedule", backend.schedule
     yield "threads", str(backend.num_threads)
+    yield "CPU", manifest.environment.cpu
+    yield "torch", manifest.environment.packages.get("torch", "none")
+    yield "swarepro", manifest.environment.swarepro
     yield "fill of memory that nobody wrote", backend.fill
     yield "ownership shadow", "on" if manifest.shadow else "off"
     # A case states none of these where it takes the default.

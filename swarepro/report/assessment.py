@@ -6,6 +6,7 @@ from swarepro.compare.assessment import Assessment, Drift, Flip, Measured, Verdi
 from swarepro.report.growth import growth_grids
 from swarepro.report.jsonout import Document
 from swarepro.report.model import Report, Tone, shortened
+from swarepro.report.settings import settings_said
 from swarepro.report.words import MISSING, count, figure, listed, literal, percent, ranges
 
 _TONES = {
@@ -16,9 +17,6 @@ _TONES = {
 
 def assessment_report(found: Assessment) -> Report:
     """Return the answer, what lies above the floor, the growth, and the tokens that flipped."""
-    preface: tuple[str, ...] = ()
-    if found.differences:
-        preface = (f"The runs differ in: {literal(', '.join(found.differences))}.",)
     grids = []
     if found.above:
         grids.append(
@@ -60,7 +58,7 @@ def assessment_report(found: Assessment) -> Report:
         tone=_TONES.get(found.verdict, Tone.GOOD),
         grids=tuple(grids),
         lines=tuple(lines),
-        preface=preface,
+        preface=settings_said(found.differences, equal=found.verdict is VerdictClass.IDENTICAL),
     )
 
 

@@ -4,6 +4,7 @@ from swarepro.compare.types import BoundaryDiff, Divergence, OneSided, TensorDif
 from swarepro.points import PointKind
 from swarepro.report.bound import bound_of
 from swarepro.report.model import Grid, Report, Tone, shortened
+from swarepro.report.settings import settings_said
 from swarepro.report.tolerance import describe_tolerance
 from swarepro.report.words import MISSING, capital, count, figure, is_store, listed, literal, ranges
 
@@ -44,7 +45,9 @@ def diff_report(divergence: Divergence, *, on_disk: bool = True) -> Report:
     if refused:
         grids.append(_incomparable(divergence, refused))
     return Report(
-        preface=_preface(divergence),
+        preface=settings_said(
+            divergence.differences, equal=divergence.verdict is Verdict.IDENTICAL
+        ),
         headline=headline(divergence),
         tone=_TONES[divergence.verdict],
         grids=tuple(grids),
@@ -56,13 +59,6 @@ def _unverified(divergence: Divergence) -> tuple[str, ...]:
     if divergence.verdict is not Verdict.IDENTICAL or divergence.verified:
         return ()
     return ("Stored bytes were not checked against their digests; --verify does that.",)
-
-
-def _preface(divergence: Divergence) -> tuple[str, ...]:
-    """Say what was set otherwise in the two runs: a difference may be meant."""
-    if not divergence.differences:
-        return ()
-    return (f"The runs differ in: {listed(divergence.differences, most=12)}.",)
 
 
 def headline(divergence: Divergence) -> str:

@@ -5,16 +5,14 @@ from collections import Counter
 from swarepro.compare.explanation import Explanation, Fit, Hypothesis
 from swarepro.report.jsonout import Document
 from swarepro.report.model import Report, Tone, shortened
-from swarepro.report.words import MISSING, count, listed, literal, percent
+from swarepro.report.settings import settings_said
+from swarepro.report.words import MISSING, count, listed, percent
 
 _WORDS: dict[Fit, str] = {"exact": "exact", "within": "but for noise", "leaves": "in part"}
 
 
 def explanation_report(found: Explanation) -> Report:
     """Return the defect that fits, or the nearest one and what it leaves."""
-    preface: tuple[str, ...] = ()
-    if found.differences:
-        preface = (f"The runs differ in: {literal(', '.join(found.differences))}.",)
     shown = [each for each in found.hypotheses if each.fit in ("exact", "within", "leaves")]
     counts = Counter(each.fit for each in found.hypotheses)
     rest = [f"{counts[fit]} {words}" for fit, words in _REST.items() if counts[fit]]
@@ -40,7 +38,7 @@ def explanation_report(found: Explanation) -> Report:
             else ()
         ),
         lines=tuple(lines),
-        preface=preface,
+        preface=settings_said(found.differences, equal=False),
     )
 
 

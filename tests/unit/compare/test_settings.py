@@ -34,6 +34,23 @@ def test_each_is_said(change, said):
     assert differences(manifest(), manifest(**change)) == (() if said is None else (said,))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cpu": "other"}, "CPU (x against other)"),
+        ({"packages": {"torch": "2.0", "numpy": "1"}}, "torch (none against 2.0)"),
+        ({"swarepro": "9"}, "swarepro (x against 9)"),
+        ({"platform": "other"}, None),
+    ],
+)
+def test_what_computes_other_bytes_elsewhere_is_said(change, said):
+    own = msgspec.structs.replace(
+        manifest().environment, cpu="x", swarepro="x", packages={"numpy": "1"}
+    )
+    pair = (manifest(environment=env) for env in (own, msgspec.structs.replace(own, **change)))
+    assert differences(*pair) == (() if said is None else (said,))
+
+
 def with_resets(*steps: int) -> Manifest:
     first, second = manifest().steps
     return manifest(

@@ -104,7 +104,13 @@ def test_what_was_set_otherwise_comes_before_the_answer() -> None:
     faults = "faults (none against skip-swa-allocation [/x])"
     report = diff_report(divergence(differences=(faults, "dtype (bf16 against fp32)")))
     assert report.preface == (f"The runs differ in: {faults}, dtype (bf16 against fp32).",)
-    assert diff_report(divergence()).preface == ()
+
+
+def test_what_differs_although_nothing_was_set_otherwise() -> None:
+    (said,) = diff_report(divergence()).preface
+    assert said.startswith("Nothing that the bundles record was set otherwise")
+    assert "the run varies by itself" in said
+    assert diff_report(identical()).preface == ()
 
 
 def test_identical_rows_are_not_said_to_be_all_rows() -> None:
