@@ -23,6 +23,7 @@ from swarepro.expect import (
     ViolationRef,
     check_expect,
 )
+from swarepro.images import check_images
 from swarepro.registry import did_you_mean
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
@@ -62,12 +63,15 @@ class SessionSpec(Strict, frozen=True, kw_only=True):
         chunk: rows per prefill chunk, None = 64; the last may be shorter.
         chunks: explicit chunk sizes instead; they must add up to the prompt.
         decode: number of decode steps after the prefill.
+        images: ``[FIRST, END]`` for every image: positions from the first to the one before the end
+            see each other, whatever their order.
     """
 
     prompt: PromptSpec
     chunk: Positive | None = None
     chunks: tuple[Positive, ...] | None = None
     decode: Count = 0
+    images: tuple[tuple[Count, Count], ...] = ()
 
 
 class RowsSpec(Strict, frozen=True, kw_only=True):
@@ -210,6 +214,7 @@ def _check(case: CaseSpec, source: str) -> None:
                 f"{source}: sessions[{index}] has chunks or decode steps, and the case a script,"
                 " which says what is computed when"
             )
+        check_images(session.images, where=f"{source}: sessions[{index}]")
         if prompt.tokens is not None and not prompt.tokens:
             raise CaseError(f"{source}: sessions[{index}].prompt.tokens is empty")
 

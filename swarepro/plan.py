@@ -1,11 +1,13 @@
 """From a case to a run plan: which steps run, over which spans, on which stages. No torch here."""
 
 import random
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from swarepro.case import DEFAULT_CHUNK, PromptSpec, SessionSpec, split_range
 from swarepro.errors import CaseError
+from swarepro.images import Image, cut_image
 
 MAX_SPANS = 2**20
 """Of one run. Laying out more takes memory and minutes; running them takes days."""
@@ -49,12 +51,17 @@ class StageSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Positions ``[start, end)`` of one session, computed as one chunk or as one decoded token."""
+    """Positions ``[start, end)`` of one session, computed as one chunk or as one decoded token.
+
+    Attributes:
+        images: half-open ranges of positions in it whose tokens see each other.
+    """
 
     session: int
     start: int
     end: int
     phase: Phase = Phase.PREFILL
+    images: tuple[Image, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -275,3 +282,45 @@ def plan_sessions(
             steps.append(Step(index=len(steps), spans=(span,), reset=reset))
             start += size
     return tuple(steps)
+
+
+def with_images(
+    steps: Iterable[Step], images: Sequence[Sequence[Image]], prompts: Sequence[Sequence[int]]
+) -> tuple[Step, ...]:
+    """Return the steps, each span with the images that are in it.
+
+    Args:
+        steps: of the plan.
+        images: by session.
+        prompts: by session.
+
+    Raises:
+        CaseError: an image beyond its prompt, or a chunk that ends or begins inside one: its first
+            tokens could not see the others, which are not computed yet.
+    """
+    for session, (own, prompt) in enumerate(zip(images, prompts, strict=True)):
+        if own and own[-1][1] > len(prompt):
+            raise CaseError(
+                f"sessions[{session}]: the image {list(own[-1])} ends beyond the prompt's"
+                f" {len(prompt)} tokens",
+                hint="an image is inside the prompt",
+            )
+    return tuple(
+        replace(step, spans=tuple(_with_images(span, images[span.session]) for span in step.spans))
+        for step in steps
+    )
+
+
+def _with_images(span: Span, images: Sequence[Image]) -> Span:
+    if span.phase is Phase.DECODE or not images:
+        return span
+    for edge in (span.start, span.end):
+        cut = cut_image(edge, images)
+        if cut is not None:
+            raise CaseError(
+                f"sessions[{span.session}]: the chunk [{span.start}, {span.end}] cuts the image"
+                f" {list(cut)} at {edge}: its first tokens could not see the others",
+                hint="choose chunks (or reuse a prefix) such that an image is in one of them",
+            )
+    own = tuple((start, end) for start, end in images if span.start <= start and end <= span.end)
+    return replace(span, images=own)

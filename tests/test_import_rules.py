@@ -25,7 +25,7 @@ RUNS = frozenset(
     {
         *("errors", "registry", "points", "case", "plan", "backend", "checkpoint", "kvcache"),
         *("bundle", "capture", "runtime", "faults", "interventions", "ownership"),
-        *("expect", "rules", "script"),
+        *("expect", "images", "rules", "script"),
     }
 )
 
@@ -39,9 +39,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "points": frozenset({"errors", "registry"}),
     "rules": frozenset(),
     "expect": frozenset({"errors", "registry", "points", "rules"}),
-    "case": frozenset({"errors", "registry", "expect"}),
+    "images": frozenset({"errors"}),
+    "case": frozenset({"errors", "registry", "expect", "images"}),
     "shipped": frozenset({"errors", "registry", "case"}),
-    "plan": frozenset({"errors", "registry", "case"}),
+    "plan": frozenset({"errors", "registry", "case", "images"}),
     "script": frozenset({"errors", "registry", "case", "plan"}),
     "backend": frozenset({"errors", "registry"}),
     "checkpoint": frozenset({"errors", "registry", "backend"}),
@@ -49,12 +50,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "bundle": frozenset({"errors", "registry", "points", ""}),
     "capture": frozenset({"errors", "points", "bundle"}),
     "runtime": frozenset(
-        {"errors", "registry", "points", "plan", "backend", "checkpoint", "kvcache", "capture"}
+        {
+            *("errors", "registry", "images", "points", "plan", "backend", "checkpoint"),
+            *("kvcache", "capture"),
+        }
     ),
     "faults": frozenset(
         {
-            *("errors", "registry", "checkpoint.config", "kvcache", "plan"),
-            *("runtime.parts", "runtime.wrappers"),
+            *("errors", "registry", "images", "checkpoint.config", "kvcache", "plan"),
+            *("runtime.parts", "runtime.wrappers", "runtime.images"),
         }
     ),
     "interventions": frozenset(

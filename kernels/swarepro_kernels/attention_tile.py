@@ -42,13 +42,17 @@ def load_rows(
 @triton.jit
 def sees(
     query_at: tl.tensor,
+    last_seen: tl.tensor,
     key_at: tl.tensor,
     present: tl.tensor,
     window_left: tl.tensor,
     HAS_WINDOW: tl.constexpr,
 ) -> tl.tensor:
-    """Return ``[M, N]``: queries at ``[M]`` see ``present`` keys at ``[N]``: causal, in window."""
-    visible = present[None, :] & (key_at[None, :] <= query_at[:, None])
+    """Return ``[M, N]``: which ``present`` keys at ``[N]`` the queries at ``[M]`` see.
+
+    Up to ``last_seen [M]``, which is the query itself where attention is causal, and in the window.
+    """
+    visible = present[None, :] & (key_at[None, :] <= last_seen[:, None])
     if HAS_WINDOW:
         visible = visible & (key_at[None, :] >= query_at[:, None] - window_left)
     return visible

@@ -39,6 +39,7 @@ def _paged_attention_kernel(
     slots_ptr: tl.tensor,
     kv_indptr_ptr: tl.tensor,
     query_indptr_ptr: tl.tensor,
+    ahead_ptr: tl.tensor,
     out_ptr: tl.tensor,
     num_requests: tl.tensor,
     window_left: tl.tensor,
@@ -61,6 +62,7 @@ def _paged_attention_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_R: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    HAS_AHEAD: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_ORDER: tl.constexpr,
 ) -> None:
@@ -90,6 +92,12 @@ def _paged_attention_kernel(
     last_token = tl.minimum((tile * BLOCK_M + BLOCK_M - 1) // GROUP, num_tokens - 1)
 
     step_token = (query_begin + token).to(tl.int64)
+    last_seen = token
+    last_key = last_token
+    if HAS_AHEAD:
+        last_seen = token + tl.load(ahead_ptr + step_token, mask=is_row, other=0).to(tl.int32)
+        last_key = tl.minimum(tl.max(tl.where(is_row, last_seen, 0), 0), num_tokens - 1)
+
     q_rows = step_token * q_token_stride + head * q_head_stride
     q = dot_operand(load_rows(q_ptr, q_rows, is_row, 1, HEAD_DIM, BLOCK_D))
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
@@ -101,7 +109,7 @@ def _paged_attention_kernel(
     low = 0
     if HAS_WINDOW:
         low = tl.maximum(num_before + first_token - window_left, 0)
-    high = tl.where(first_token < num_tokens, num_before + last_token + 1, 0)
+    high = tl.where(first_token < num_tokens, num_before + last_key + 1, 0)
 
     slots_ptr += kv_begin
     k_cache_ptr += kv_head * k_head_stride
@@ -112,7 +120,8 @@ def _paged_attention_kernel(
         slots = tl.load(slots_ptr + key_at, mask=present, other=0).to(tl.int64)
         k = load_rows(k_cache_ptr, slots, present, k_slot_stride, HEAD_DIM, BLOCK_D)
         v = load_rows(v_cache_ptr, slots, present, v_slot_stride, HEAD_DIM, BLOCK_D)
-        visible = sees(num_before + token, key_at, present, window_left, HAS_WINDOW)
+        query_at = num_before + token
+        visible = sees(query_at, num_before + last_seen, key_at, present, window_left, HAS_WINDOW)
         acc, row_max, row_sum = attend_tile(
             q, k, v, visible, acc, row_max, row_sum, score_scale, cap_scale, HAS_SOFTCAP
         )
@@ -138,6 +147,7 @@ def paged_attention(
     window_left: int | None,
     scale: float,
     softcap: float | None = None,
+    ahead: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
     order: ProgramOrder | None = None,
     config: AttentionConfig | None = None,
@@ -161,6 +171,7 @@ def paged_attention(
         window_left: keys visible to the left of each query; None = all.
         scale: factor of the scores.
         softcap: ``cap * tanh(score / cap)`` before the mask, or None.
+        ahead: ``[T]`` int64, keys of its request visible to the right of each query; None = none.
         out: ``[T, H, D]``, q's dtype, contiguous: where the result goes; None = allocated.
         order: the order of the program instances; no output depends on it.
         config: launch configuration; None = the table's.
@@ -198,6 +209,7 @@ def paged_attention(
         slots.contiguous(),
         kv_indptr.contiguous(),
         query_indptr.contiguous(),
+        slots if ahead is None else ahead.contiguous(),
         out,
         num_requests,
         0 if window_left is None else window_left,
@@ -215,6 +227,7 @@ def paged_attention(
         BLOCK_N=config.block_n,
         BLOCK_R=max(MIN_BLOCK, triton.next_power_of_2(num_requests)),
         HAS_WINDOW=window_left is not None,
+        HAS_AHEAD=ahead is not None,
         HAS_SOFTCAP=softcap is not None,
         order=order,
         num_warps=config.num_warps,

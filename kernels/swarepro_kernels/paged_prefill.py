@@ -1,8 +1,8 @@
 """Split attention of one chunk: its prefix is gathered from the pool, its own rows are contiguous.
 
 One program computes a block of (token, query head) rows that share a kv head. Its loops start at
-the first key that its first token sees and end at its last token, so tiles that the window hides
-are never loaded.
+the first key that its first token sees and end at the last one that a token of it sees, so tiles
+that the window hides are never loaded.
 """
 
 import torch
@@ -38,6 +38,7 @@ def _paged_prefill_kernel(
     k_cache_ptr: tl.tensor,
     v_cache_ptr: tl.tensor,
     slots_ptr: tl.tensor,
+    ahead_ptr: tl.tensor,
     out_ptr: tl.tensor,
     num_tokens: tl.tensor,
     num_prefix: tl.tensor,
@@ -64,6 +65,7 @@ def _paged_prefill_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    HAS_AHEAD: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_ORDER: tl.constexpr,
 ) -> None:
@@ -81,6 +83,12 @@ def _paged_prefill_kernel(
     last_token = tl.minimum((block * BLOCK_M + BLOCK_M - 1) // GROUP, num_tokens - 1)
 
     token_wide = token.to(tl.int64)
+    last_seen = token
+    last_key = last_token
+    if HAS_AHEAD:
+        last_seen = token + tl.load(ahead_ptr + token_wide, mask=is_row, other=0).to(tl.int32)
+        last_key = tl.minimum(tl.max(tl.where(is_row, last_seen, 0), 0), num_tokens - 1)
+
     q_rows = token_wide * q_token_stride + head * q_head_stride
     q = dot_operand(load_rows(q_ptr, q_rows, is_row, 1, HEAD_DIM, BLOCK_D))
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
@@ -101,20 +109,21 @@ def _paged_prefill_kernel(
         slots = tl.load(slots_ptr + key_at, mask=present, other=0).to(tl.int64)
         k = load_rows(k_cache_ptr, slots, present, k_slot_stride, HEAD_DIM, BLOCK_D)
         v = load_rows(v_cache_ptr, slots, present, v_slot_stride, HEAD_DIM, BLOCK_D)
-        visible = sees(num_prefix + token, key_at, present, window_left, HAS_WINDOW)
+        query_at = num_prefix + token
+        visible = sees(query_at, num_prefix + last_seen, key_at, present, window_left, HAS_WINDOW)
         acc, row_max, row_sum = attend_tile(
             q, k, v, visible, acc, row_max, row_sum, score_scale, cap_scale, HAS_SOFTCAP
         )
 
     k_ptr += kv_head * k_head_stride
     v_ptr += kv_head * v_head_stride
-    for start in range(chunk_low, last_token + 1, BLOCK_N):
+    for start in range(chunk_low, last_key + 1, BLOCK_N):
         key_at = start + tl.arange(0, BLOCK_N)
-        present = key_at <= last_token
+        present = key_at <= last_key
         key_rows = key_at.to(tl.int64)
         k = load_rows(k_ptr, key_rows, present, k_token_stride, HEAD_DIM, BLOCK_D)
         v = load_rows(v_ptr, key_rows, present, v_token_stride, HEAD_DIM, BLOCK_D)
-        visible = sees(token, key_at, present, window_left, HAS_WINDOW)
+        visible = sees(token, last_seen, key_at, present, window_left, HAS_WINDOW)
         acc, row_max, row_sum = attend_tile(
             q, k, v, visible, acc, row_max, row_sum, score_scale, cap_scale, HAS_SOFTCAP
         )
@@ -140,6 +149,7 @@ def paged_prefill(
     window_left: int | None,
     scale: float,
     softcap: float | None = None,
+    ahead: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
     order: ProgramOrder | None = None,
     config: AttentionConfig | None = None,
@@ -161,6 +171,7 @@ def paged_prefill(
         window_left: keys visible to the left of each query; None = all.
         scale: factor of the scores.
         softcap: ``cap * tanh(score / cap)`` before the mask, or None.
+        ahead: ``[T]`` int64, keys of the chunk visible to the right of each query; None = none.
         out: ``[T, H, D]``, q's dtype, contiguous: where the result goes; None = allocated.
         order: the order of the program instances; no output depends on it.
         config: launch configuration; None = the table's.
@@ -193,6 +204,7 @@ def paged_prefill(
         k_cache,
         v_cache,
         prefix_slots.contiguous(),
+        prefix_slots if ahead is None else ahead.contiguous(),
         out,
         num_tokens,
         prefix_slots.shape[0],
@@ -212,6 +224,7 @@ def paged_prefill(
         BLOCK_M=block_m,
         BLOCK_N=config.block_n,
         HAS_WINDOW=window_left is not None,
+        HAS_AHEAD=ahead is not None,
         HAS_SOFTCAP=softcap is not None,
         order=order,
         num_warps=config.num_warps,

@@ -90,6 +90,7 @@ def paged_prefill(
     window_left: int | None,
     scale: float,
     softcap: float | None = None,
+    ahead: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attend one chunk to its prefix, read from the pool, and to itself, read from the chunk.
 
@@ -104,6 +105,7 @@ def paged_prefill(
         window_left: keys visible to the left of each query; None = all.
         scale: factor of the scores.
         softcap: ``cap * tanh(score / cap)`` before the mask, or None.
+        ahead: ``[T]`` int64, keys of the chunk visible to the right of each query; None = none.
 
     Returns:
         ``[T, H, D]``, q's dtype.
@@ -113,7 +115,7 @@ def paged_prefill(
     values = torch.cat([v_cache.index_select(0, prefix_slots), v]) if prefix else v
     query_at = torch.arange(prefix, prefix + tokens, device=q.device)[:, None]
     key_at = torch.arange(prefix + tokens, device=q.device)[None, :]
-    visible = key_at <= query_at
+    visible = key_at <= (query_at if ahead is None else query_at + ahead[:, None])
     if window_left is not None:
         visible &= key_at >= query_at - window_left
     return _attend(q, keys, values, visible, scale, softcap)
@@ -167,6 +169,7 @@ def paged_attention(
     window_left: int | None,
     scale: float,
     softcap: float | None = None,
+    ahead: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attend the queries of R requests, chunks and decodes alike, to keys read from the pool.
 
@@ -181,6 +184,7 @@ def paged_attention(
         window_left: as in `paged_prefill`.
         scale: factor of the scores.
         softcap: as in `paged_prefill`.
+        ahead: as in `paged_prefill`.
 
     Returns:
         ``[T, H, D]``, q's dtype.
@@ -192,7 +196,7 @@ def paged_attention(
         keys, values = k_cache.index_select(0, own), v_cache.index_select(0, own)
         key_at = torch.arange(last - first, device=q.device)
         query_at = key_at[last - first - (end - start) :, None]
-        visible = key_at <= query_at
+        visible = key_at <= (query_at if ahead is None else query_at + ahead[start:end, None])
         if window_left is not None:
             visible &= key_at >= query_at - window_left
         out[start:end] = _attend(q[start:end], keys, values, visible, scale, softcap)

@@ -89,6 +89,19 @@ class ModelConfig:
     max_position_embeddings: int
 
     @property
+    def images_in(self) -> frozenset[LayerKind]:
+        """Layers in which the tokens of an image see each other; empty = the model has no images.
+
+        Source: transformers' ``create_masks_for_vision_model`` of each model: Gemma 3 in all, Gemma
+        4 in the sliding ones. In these the window holds for an image, too.
+        """
+        if self.model_type.startswith("gemma3"):
+            return frozenset(LayerKind)
+        if self.model_type.startswith("gemma4"):
+            return frozenset((LayerKind.SLIDING,))
+        return frozenset()
+
+    @property
     def num_layers(self) -> int:
         """Number of layers of the whole model."""
         return len(self.layers)

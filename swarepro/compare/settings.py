@@ -1,6 +1,7 @@
 """What two manifests say: which settings differ, and whether the generated tokens do."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from swarepro.bundle.schema import Manifest
 from swarepro.compare.steps import phase_of, same_steps
@@ -32,6 +33,7 @@ def _settings(manifest: Manifest) -> Iterator[tuple[str, str | list[str]]]:
     yield "stages", [f"{stage.layer_start}:{stage.layer_end}" for stage in manifest.stages]
     yield "hidden states received from", manifest.recv or "none"
     yield "chunks", _chunks(manifest)
+    yield "images", _images(manifest)
     yield "batches", _batches(manifest)
     yield "lifecycle", _actions(manifest)
     yield "resets", [f"before step {step.index}" for step in manifest.steps if step.reset]
@@ -86,6 +88,16 @@ def _chunks(manifest: Manifest) -> str:
         " + ".join(map(str, rows)) + (f", {decoded[session]} decoded" if session in decoded else "")
         for session, rows in sorted(prefill.items())
     )
+
+
+def _images(manifest: Manifest) -> list[str]:
+    """Return e.g. ``["3 to 6 of session 0"]``: the positions of every image."""
+    sessions: Any = manifest.case.get("sessions", ())
+    return [
+        f"{first} to {end - 1} of session {number}"
+        for number, session in enumerate(sessions)
+        for first, end in session.get("images", ())
+    ]
 
 
 def _batches(manifest: Manifest) -> str | list[str]:

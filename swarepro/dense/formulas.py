@@ -5,6 +5,7 @@ Letters: ``T`` rows of the span, ``C`` keys, ``H`` query heads, ``K`` kv heads, 
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -56,15 +57,19 @@ def softcap(x: torch.Tensor, cap: float | None) -> torch.Tensor:
     return x if cap is None else cap * torch.tanh(x / cap)
 
 
-def visible(start: int, end: int, window: int | None) -> torch.Tensor:
+def visible(
+    start: int, end: int, window: int | None, images: Sequence[tuple[int, int]] = ()
+) -> torch.Tensor:
     """Return ``[end - start, end]`` bool: which of the keys ``[0, end)`` each query sees.
 
-    A query at position p sees p and what lies before it; in a sliding layer the last ``window`` of
-    these.
+    A query at position p sees p and what lies before it, and all of its own image; in a sliding
+    layer, of these none that lies ``window`` or more before it.
     """
     query = torch.arange(start, end)[:, None]
     key = torch.arange(end)[None, :]
     seen = key <= query
+    for first, last in images:
+        seen |= (first <= query) & (query < last) & (first <= key) & (key < last)
     return seen if window is None else seen & (query - key < window)
 
 

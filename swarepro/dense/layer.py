@@ -62,7 +62,12 @@ class DenseLayer:
             q,
             keys,
             values,
-            formulas.visible(span.start, span.end, own.sliding_window),
+            formulas.visible(
+                span.start,
+                span.end,
+                own.sliding_window,
+                span.images if own.kind in self.config.images_in else (),
+            ),
             scale=self.config.attention_scale,
             cap=self.config.attention_softcap,
         )

@@ -6,6 +6,7 @@ import swarepro.faults.attending
 import swarepro.faults.edges
 import swarepro.faults.ends
 import swarepro.faults.freeing
+import swarepro.faults.images
 import swarepro.faults.late
 import swarepro.faults.masking
 import swarepro.faults.norming

@@ -40,6 +40,7 @@ def part(
         v=v,
         slots=slots,
         requests=(request,),
+        ahead=None if call.ahead is None else call.ahead[rows],
         out=torch.empty_like(call.out[rows]),
     )
 

@@ -7,7 +7,11 @@ from swarepro.plan import Phase, RunPlan, Span, Step
 def _one_chunk(plan: RunPlan, step: int) -> tuple[Step, ...]:
     """Return one step that computes what all steps up to ``step`` do."""
     (span,) = plan.steps[step].spans
-    return (Step(index=0, spans=(Span(session=span.session, start=0, end=span.end),)),)
+    images = tuple(
+        image for before in plan.steps[: step + 1] for own in before.spans for image in own.images
+    )
+    whole = Span(session=span.session, start=0, end=span.end, images=images)
+    return (Step(index=0, spans=(whole,)),)
 
 
 def _no_head(ran: Ran) -> str | None:

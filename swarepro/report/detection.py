@@ -29,10 +29,9 @@ NAME at step 3.
 
 Mechanisms are named as in the reports of this field: A slots, mapping and allocator; B windows and
 the pattern of layers; C chunked prefill; D decode and reuse; E memory and timing; F numerics;
-G stages; H tools, and what was blamed on the cache. F7, blocks of an image whose tokens see each
-other, is not here: the runtime has text models alone. Many prompts hide a mechanism: no longer than
-the window, one chunk, one stage, a position 0, a dtype that has nothing to round. These are cases,
-too, and values stay silent.
+G stages; H tools, and what was blamed on the cache. Many prompts hide a mechanism: no longer than
+the window, one chunk, one stage, a position 0, no image, a dtype that has nothing to round. These
+are cases, too, and values stay silent.
 
 """
 

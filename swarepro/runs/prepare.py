@@ -12,7 +12,14 @@ from swarepro.checkpoint.contract import Checkpoint
 from swarepro.errors import CaseError, UsageError
 from swarepro.faults import FAULTS
 from swarepro.options import DENSE_DTYPES, CaptureOptions, Progress, RunOptions, no_progress
-from swarepro.plan import Phase, RunPlan, plan_sessions, plan_stages, resolve_prompt
+from swarepro.plan import (
+    Phase,
+    RunPlan,
+    plan_sessions,
+    plan_stages,
+    resolve_prompt,
+    with_images,
+)
 from swarepro.points import Level
 from swarepro.runtime.groups import stage_groups
 from swarepro.runtime.routes import backend_for, resolve_route
@@ -168,9 +175,15 @@ def plan_case(
     else:
         steps = plan_sessions(case.sessions, tuple(prompts), capacity=case.capacity)
         final_actions = ()
+    images = [session.images for session in case.sessions]
+    if any(images) and not config.images_in:
+        raise CaseError(
+            f"a prompt has images, and {config.model_type} is a model of text alone",
+            hint="take a Gemma 3 or 4 model, or leave images out",
+        )
     plan = RunPlan(
         prompts=tuple(prompts),
-        steps=steps,
+        steps=with_images(steps, images, prompts),
         stages=stages,
         capacity=case.capacity,
         swa_capacity=swa_capacity,

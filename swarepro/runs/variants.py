@@ -1,11 +1,13 @@
 """Legal variants of a case: the same weights and tokens, other reductions or other precision."""
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import msgspec
 
 from swarepro.case import CaseSpec
 from swarepro.compare.floor import Kind
+from swarepro.images import cut_image
 from swarepro.interventions.rounding import ROUNDINGS
 from swarepro.options import Engine, RunOptions
 from swarepro.plan import Phase, RunPlan
@@ -90,8 +92,16 @@ def _other_chunks(case: CaseSpec, plan: RunPlan) -> list[tuple[str, CaseSpec]]:
     return [
         (name, _with_chunks(case, chunks))
         for chunks, name in cuts.items()
-        if chunks != own and sum(map(len, chunks)) <= _MOST_STEPS
+        if chunks != own and sum(map(len, chunks)) <= _MOST_STEPS and not _cuts_image(case, chunks)
     ]
+
+
+def _cuts_image(case: CaseSpec, chunks: tuple[tuple[int, ...], ...]) -> bool:
+    return any(
+        cut_image(edge, session.images)
+        for session, own in zip(case.sessions, chunks, strict=True)
+        for edge in accumulate(own)
+    )
 
 
 def _cut(rows: int, size: int) -> tuple[int, ...]:

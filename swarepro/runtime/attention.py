@@ -10,6 +10,7 @@ from swarepro.checkpoint.config import LayerConfig, ModelConfig
 from swarepro.checkpoint.weights import LayerWeights
 from swarepro.kvcache import HybridKVCache
 from swarepro.runtime.batch import RowBlock, StepBatch, joined
+from swarepro.runtime.images import keys_ahead
 from swarepro.runtime.parts import (
     AttentionCall,
     LayerPlace,
@@ -141,13 +142,15 @@ def _attend(run: LayerRun, block: RowBlock, heads: Projected) -> torch.Tensor:
     group, window_left = run.place.group, run.place.window_left
     pool = run.cache.pools[group]
     k_cache, v_cache = pool.layer(run.place.pool_layer)
+    requests = block.requests(group, window_left)
+    sees_images = run.layer.kind in run.config.images_in
     return run.parts.attention.attend(
         AttentionCall(
             step=run.batch.step,
             layer=run.place.layer,
             group=group,
             pool_layer=run.place.pool_layer,
-            requests=block.requests(group, window_left),
+            requests=requests,
             batch=run.batch.spans,
             q=heads.q,
             k=heads.k,
@@ -156,6 +159,7 @@ def _attend(run: LayerRun, block: RowBlock, heads: Projected) -> torch.Tensor:
             v_cache=v_cache,
             slots=block.slots(group, window_left),
             window_left=window_left,
+            ahead=keys_ahead(requests, device=heads.q.device) if sees_images else None,
             scale=run.config.attention_scale,
             softcap=run.config.attention_softcap,
             out=run.parts.scratch.take(tuple(heads.q.shape), ScratchUse.OUTPUT),

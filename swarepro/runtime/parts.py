@@ -203,6 +203,7 @@ class AttentionCall:
         slots: ``[N]`` int64: for each request the slots of the positions that its queries can see,
             its own rows last.
         window_left: keys visible to the left of a query; None = all.
+        ahead: ``[T]`` int64: keys visible to the right of each query; None = none.
         scale: factor of the scores.
         softcap: on the scores, or None.
         out: ``[T, H, D]``, q's dtype; scratch memory that the call fills, wholly.
@@ -222,6 +223,7 @@ class AttentionCall:
     v_cache: torch.Tensor
     slots: torch.Tensor
     window_left: int | None
+    ahead: torch.Tensor | None
     scale: float
     softcap: float | None
     out: torch.Tensor

@@ -109,7 +109,7 @@ MECHANISMS = (
     *(f"C{number}" for number in range(1, 6)),
     *(f"D{number}" for number in range(1, 6)),
     *(f"E{number}" for number in range(2, 8)),
-    *(f"F{number}" for number in range(1, 7)),  # F7 needs images
+    *(f"F{number}" for number in range(1, 8)),
     *(f"G{number}" for number in range(1, 5)),
     "H7",
 )
@@ -118,7 +118,7 @@ MECHANISMS = (
 HIDDEN = (
     *("B1", "B2", "B3", "B5", "B6"),
     *(f"C{number}" for number in range(1, 6)),
-    *("F1", "F2", "F3", "F6", "G1", "G3", "G4"),
+    *("F1", "F2", "F3", "F6", "F7", "G1", "G3", "G4"),
 )
 """Mechanisms that a short prompt, one chunk, one stage, another dtype or another split hides."""
 

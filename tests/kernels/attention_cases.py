@@ -47,12 +47,13 @@ def sdpa(
     window_left: int | None,
     scale: float,
     softcap: float | None = None,
+    ahead: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The reference: float64, keys repeated per query head, mask written out."""
     rows, heads, _ = q.shape
     query_at = torch.arange(prefix, prefix + rows, device=q.device)[:, None]
     key_at = torch.arange(prefix + rows, device=q.device)[None]
-    mask = key_at <= query_at
+    mask = key_at <= (query_at if ahead is None else query_at + ahead[:, None])
     if window_left is not None:
         mask = mask & (query_at - key_at <= window_left)
     group = heads // keys.shape[1]
@@ -105,7 +106,12 @@ class Case:
         """Keyword arguments of a call."""
         return {"window_left": self.shape.window_left, "scale": self.shape.head_dim**-0.5}
 
-    def expected(self, window_left: int | None, softcap: float | None = None) -> torch.Tensor:
+    def expected(
+        self,
+        window_left: int | None,
+        softcap: float | None = None,
+        ahead: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Return `sdpa` of this case, with another window where wanted."""
         return sdpa(
             self.q,
@@ -115,6 +121,7 @@ class Case:
             window_left=window_left,
             scale=self.shape.head_dim**-0.5,
             softcap=softcap,
+            ahead=ahead,
         )
 
     def visible_slots(self) -> torch.Tensor:
@@ -133,6 +140,17 @@ class Case:
         pool = torch.full_like(self.pool, value)
         pool[but] = self.pool[but]
         return replace(self, pool=pool)
+
+
+def looking_ahead(rows: int, device: torch.device | None = None) -> torch.Tensor:
+    """Return ``[rows]`` int64: keys behind each row that it sees, in blocks of 1, 4, 9, ... rows."""
+    ahead: list[int] = []
+    size = 1
+    while len(ahead) < rows:
+        length = min(size * size, rows - len(ahead))
+        ahead += reversed(range(length))
+        size += 1
+    return torch.tensor(ahead, dtype=torch.int64, device=device)
 
 
 def make_case(shape: Shape, dtype: torch.dtype, device: torch.device | None = None) -> Case:

@@ -23,7 +23,7 @@ from swarepro_kernels.launch_attention import (
 )
 
 POINTERS = {"slots_ptr": "*i64", "kv_indptr_ptr": "*i64", "query_indptr_ptr": "*i64"}
-POINTERS |= {"partial_ptr": "*fp32", "lse_ptr": "*fp32", "order_ptr": "*i64"}
+POINTERS |= {"ahead_ptr": "*i64", "partial_ptr": "*fp32", "lse_ptr": "*fp32", "order_ptr": "*i64"}
 ELEMENTS = {torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32"}
 
 
@@ -66,7 +66,7 @@ def kernels(config: AttentionConfig, head_dim: int, table, flag: bool):
         module = import_module("swarepro_kernels.paged_decode")
         yield "paged_decode", module._paged_decode_kernel, constants | {"HAS_INDPTR": flag}
         return
-    constants["HAS_WINDOW"] = flag
+    constants["HAS_WINDOW"] = constants["HAS_AHEAD"] = flag
     module = import_module("swarepro_kernels.paged_prefill")
     yield "paged_prefill", module._paged_prefill_kernel, constants
     module = import_module("swarepro_kernels.paged_attention")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from swarepro_kernels.reference import paged_attention, paged_decode, paged_prefill
-from tests.kernels.attention_cases import SHAPES, TOLERANCE, Shape, make_case
+from tests.kernels.attention_cases import SHAPES, TOLERANCE, Shape, looking_ahead, make_case
 
 DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 
@@ -22,6 +22,28 @@ def test_prefill_matches_sdpa(shape, dtype):
     if window_left is not None and 0 < window_left < shape.prefix + shape.rows - 1:
         wrong = case.expected(window_left - 1)  # the tolerance sees one key too many
         assert (out.double() - wrong).abs().max() > TOLERANCE[dtype]
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rows_see_ahead_to_the_end_of_their_block(shape, dtype):
+    case = make_case(shape, dtype)
+    ahead = looking_ahead(shape.rows)
+    arguments = case.arguments | {"ahead": ahead}
+    inputs = (case.q, case.k, case.v, case.k_cache, case.v_cache)
+    whole = {
+        "query_indptr": torch.tensor([0, shape.rows]),
+        "kv_indptr": torch.tensor([0, case.slots.shape[0]]),
+    }
+    expected = case.expected(shape.window_left, ahead=ahead)
+    for out in (
+        paged_prefill(*inputs, case.prefix_slots, **arguments),
+        paged_attention(case.q, *inputs[3:], case.slots, **whole, **arguments),
+    ):
+        torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
+        if shape.rows > 2:
+            off = (out.double() - case.expected(shape.window_left)).abs().amax(dim=(1, 2))
+            assert (off > TOLERANCE[dtype]).tolist() == (ahead > 0).tolist()
 
 
 @DTYPES

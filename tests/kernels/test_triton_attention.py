@@ -15,7 +15,7 @@ from swarepro_kernels.paged_attention import paged_attention
 from swarepro_kernels.paged_decode import DecodeScratch, num_decode_splits, paged_decode
 from swarepro_kernels.paged_prefill import paged_prefill
 from swarepro_kernels.tile import program_id
-from tests.kernels.attention_cases import Shape, make_case
+from tests.kernels.attention_cases import Shape, looking_ahead, make_case
 
 # (atol, rtol). The output is rounded once, to 2^-9 relative in bf16 and 2^-12 in fp16, and so is
 # each weight before it meets a value (values reach 4). In float32 what is left is the rounding of
@@ -118,6 +118,42 @@ def test_matches_sdpa_and_the_eager_twin(shape, dtype, device):
     if window_left is not None and 0 < window_left < min(64, shape.prefix + shape.rows - 1):
         for wrong in (window_left - 1, window_left + 1):  # the tolerance sees one key
             assert excess(out, case.expected(wrong), dtype) > 1
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s.rows > 1], ids=str)
+def test_rows_see_ahead_to_the_end_of_their_block(shape, dtype, device):
+    case = make_case(shape, dtype, device)
+    ahead = looking_ahead(shape.rows, device)
+    expected = case.expected(shape.window_left, ahead=ahead)
+    inputs = (case.q, case.k, case.v, case.k_cache, case.v_cache, case.prefix_slots)
+    twin = reference.paged_prefill(*inputs, ahead=ahead, **case.arguments)
+    for run in (prefill, general):
+        out = run(case, ahead=ahead)
+        assert excess(out, expected, dtype) <= 1
+        assert excess(out, twin, dtype) <= 1
+        if shape.rows > 2:
+            assert excess(run(case), expected, dtype) > 1  # it sees who looks ahead
+        assert same_bits(run(case, ahead=torch.zeros_like(ahead)), run(case))
+
+
+@DTYPES
+@pytest.mark.parametrize("window_left", [None, 20])
+def test_requests_side_by_side_see_ahead_in_their_own(dtype, window_left, device):
+    q, pool, slots, query_indptr, kv_indptr = requests(dtype, device)
+    lengths = query_indptr.diff().tolist()
+    ahead = torch.cat([looking_ahead(rows, device) for rows in lengths])
+    arguments = {
+        "query_indptr": query_indptr,
+        "kv_indptr": kv_indptr,
+        "window_left": window_left,
+        "scale": 32**-0.5,
+    }
+    inputs = (q, pool[:, 0], pool[:, 1], slots)
+    twin = reference.paged_attention(*inputs, ahead=ahead, **arguments)
+    out = paged_attention(*inputs, ahead=ahead, **arguments)
+    assert excess(out, twin, dtype) <= 1
+    assert excess(paged_attention(*inputs, **arguments), twin, dtype) > 1
 
 
 @KERNELS

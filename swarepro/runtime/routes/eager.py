@@ -47,6 +47,7 @@ class EagerAttention:
             call.v_cache,
             slots[: -request.span.rows],
             window_left=call.window_left,
+            ahead=_ahead(call, request),
             scale=call.scale,
             softcap=call.softcap,
         )
@@ -75,10 +76,15 @@ class EagerPagedAttention:
                 query_indptr=torch.tensor([0, request.span.rows]),
                 kv_indptr=torch.tensor([0, slots.shape[0]]),
                 window_left=call.window_left,
+                ahead=_ahead(call, request),
                 scale=call.scale,
                 softcap=call.softcap,
             )
         return call.out
+
+
+def _ahead(call: AttentionCall, request: Request) -> torch.Tensor | None:
+    return None if call.ahead is None else call.ahead[request.rows]
 
 
 class EagerStore:

@@ -79,6 +79,7 @@ class TritonSplitAttention:
             window_left=call.window_left,
             scale=call.scale,
             softcap=call.softcap,
+            ahead=None if call.ahead is None else call.ahead[request.rows],
             out=call.out[request.rows],
             order=self._orders.next(),
         )
@@ -111,6 +112,7 @@ class TritonPagedAttention:
             window_left=call.window_left,
             scale=call.scale,
             softcap=call.softcap,
+            ahead=call.ahead,
             out=call.out,
             order=self._orders.next(),
         )

@@ -68,6 +68,7 @@ def a_call(group: KVGroup) -> AttentionCall:
         v_cache=pool[1],
         slots=torch.cat(slots),
         window_left=LEFT if group is KVGroup.SLIDING else None,
+        ahead=None,
         scale=SCALE,
         softcap=None,
         out=torch.empty(row, HEADS, DIM),

@@ -230,6 +230,7 @@ class SmallStage:
                 v_cache=v_cache,
                 slots=torch.cat([x[place.group] for x in slots]),
                 window_left=window_left,
+                ahead=None,
                 scale=1.0,
                 softcap=None,
                 out=torch.empty_like(q),

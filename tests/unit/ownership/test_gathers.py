@@ -69,6 +69,7 @@ class Gathers:
             v_cache=v_cache,
             slots=slots,
             window_left=window_left,
+            ahead=None,
             scale=1.0,
             softcap=None,
             out=torch.empty_like(q),

@@ -64,6 +64,7 @@ def call(*phases):
         v_cache=pool[1],
         slots=torch.arange(1, 1 + entries),
         window_left=None,
+        ahead=None,
         scale=1.0,
         softcap=None,
         out=torch.empty(rows, 2, 16),

@@ -4,6 +4,7 @@ Tolerance: relative L2 of the logits at most 5e-5. Both sides compute in float32
 counts and other orders of summation; one wrong key gives more than 1e-2 (see the control).
 """
 
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -88,14 +89,16 @@ def run_bundle(
     faults=(),
     options=None,
     dtype="fp32",
+    images=(),
 ):
+    prompt = PromptSpec(tokens=TOKENS)
     case = CaseSpec(
         name="parity",
         model=str(folder),
         dtype=dtype,
         stages=stages,
         capacity=128,
-        sessions=(SessionSpec(prompt=PromptSpec(tokens=TOKENS), chunks=chunks, decode=decode),),
+        sessions=(SessionSpec(prompt=prompt, chunks=chunks, decode=decode, images=images),),
     )
     result = api.run_case(case, out=out, options=options or RunOptions(faults=faults))
     return open_bundle(result.bundle)
@@ -109,15 +112,32 @@ def logits_of(bundle):
     }
 
 
-def errors(bundle, model) -> dict[int, float]:
+def errors(bundle, model, *, images=()) -> dict[int, float]:
     """Relative L2 of every step's last row against one forward pass over all tokens."""
-    ids = [*TOKENS, *bundle.manifest.tokens[0][:-1]]
+    ids = torch.tensor([[*TOKENS, *bundle.manifest.tokens[0][:-1]]])
     with torch.inference_mode():
-        expected = model(torch.tensor([ids])).logits[0]
+        mask = image_masks(model, ids, images) if images else None
+        expected = model(ids, attention_mask=mask).logits[0]
     return {
         row: float((found - expected[row]).norm() / expected[row].norm())
         for row, found in logits_of(bundle).items()
     }
+
+
+def image_masks(model, ids, images):
+    """The masks that transformers' own vision models make of their images, by layer kind."""
+    module = importlib.import_module(type(model).__module__)
+    blocks = torch.full_like(ids, -1)
+    for number, (start, end) in enumerate(images):
+        blocks[0, start:end] = number
+    return module.create_masks_for_vision_model(
+        model.config,
+        inputs_embeds=model.get_input_embeddings()(ids),
+        attention_mask=None,
+        cache=None,
+        position_ids=None,
+        block_sequence_ids=blocks,
+    )
 
 
 @pytest.mark.parametrize("stages", [None, "0:4,4:8,8:12"])
@@ -137,6 +157,45 @@ def test_the_limit_sees_the_founding_defect(reference, tmp_path):
     found = errors(bundle, model)
     assert found[63] <= LIMIT
     assert found[66] > 1e-2
+
+
+IMAGES = ((3, 7), (20, 60))
+"""One shorter than the window of 32, and one longer."""
+
+
+@pytest.mark.parametrize(
+    ("reference", "route"),
+    [
+        *(("gemma3", "eager"), ("gemma3", "eager-paged"), ("gemma3", "triton-split")),
+        *(("gemma4", "eager"), ("gemma4", "eager-paged"), ("gemma4", "triton-paged")),
+    ],
+    indirect=["reference"],
+)
+def test_images_are_seen_as_transformers_sees_them(reference, tmp_path, route):
+    model, folder = reference
+    options = RunOptions(route=route)
+    bundle = run_bundle(
+        folder, tmp_path, chunks=(3, 5, 59), decode=1, images=IMAGES, options=options
+    )
+    found = errors(bundle, model, images=IMAGES)
+    assert max(found.values()) <= LIMIT, found
+
+
+@pytest.mark.parametrize(
+    ("reference", "fault"),
+    [
+        ("gemma3", "image-sees-causally"),
+        ("gemma3", "long-image-sees-causally"),
+        ("gemma3", "image-cut-at-chunk-edge"),
+        ("gemma4", "image-sees-causally"),
+        ("gemma4", "image-in-full-layers"),
+    ],
+    indirect=["reference"],
+)
+def test_the_limit_sees_what_is_wrong_with_an_image(reference, tmp_path, fault):
+    model, folder = reference
+    bundle = run_bundle(folder, tmp_path, chunks=(67,), images=IMAGES, faults=(fault,))
+    assert max(errors(bundle, model, images=IMAGES).values()) > 1e-3
 
 
 def changed_config(folder: Path, changed: Path, **fields) -> Path:
