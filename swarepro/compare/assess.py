@@ -254,7 +254,7 @@ def _judge(
     bad = spread.errors > limits.worst
     if not bad.any() and (spread.relative_l2 or 0.0) > limits.relative_l2:
         # No vector stands out, but all together are too far off: those that are off most.
-        # An error counts own or typical norm, whichever is larger: half the limit is always there.
+        # The unit of errors is such that one is always above half the limit, see `compare.spread`.
         bad = spread.errors > limits.relative_l2 / 2
     if not bad.any():
         return first.index, False, found

@@ -11,7 +11,8 @@ from swarepro import points
 from swarepro.bundle.schema import Environment, Manifest, OnDisk
 from swarepro.errors import BundleError, IncomparableError, SwareproError
 
-FLOOR_VERSION = 1
+FLOOR_VERSION = 2
+"""Goes up with the format, and with the unit of error in `swarepro.compare.spread`."""
 Kind = Literal["order", "precision"]
 """What a variant changes: the order of reductions, or the precision that they are computed in."""
 _MOST_BYTES = 1 << 26
@@ -121,7 +122,8 @@ def read_floor(path: Path) -> Floor:
         ) from error
     if floor.floor_version != FLOOR_VERSION:
         raise BundleError(
-            f"{path}: floor_version {floor.floor_version}; this swarepro reads {FLOOR_VERSION}"
+            f"{path}: floor_version {floor.floor_version}; this swarepro reads {FLOOR_VERSION}",
+            hint="its numbers mean something else here; `swarepro calibrate CASE` makes a new one",
         )
     _check_entries(path, floor.entries)
     return floor

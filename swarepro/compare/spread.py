@@ -1,9 +1,21 @@
 """How far the rows of two runs are apart at one boundary, vector by vector.
 
 A vector is what one row has in the last dimension: of a head, of K or of V where there are heads,
-else of the whole row. Its error is ``norm(t - b) / max(norm(b), s)`` where ``s`` is the root mean
-square of the baseline's norms over the rows of that head: a vector that happens to be near zero
-does not blow up, and one bad head is not diluted by the others.
+else of the whole row. Its error is ``norm(t - b) / max(norm(b), s)`` where ``s`` is the norm of a
+typical vector of that head: a vector that happens to be near zero does not blow up, and one bad
+head is not diluted by the others.
+
+``s`` is taken over the rows of the baseline that are compared:
+
+- It is the median of the norms. A row far larger than the others, as the first of a prompt is in
+  residual streams, would make a mean so large that an ordinary row could be all wrong and count as
+  noise. Of an even number it is the lower of the two in the middle: of two rows the larger one is
+  no unit for the other.
+- Rows that are exactly zero say nothing about what is typical, and are left out of the median.
+- It is at most the root mean square of all norms, zeros too. So ``max(norm(b), s)``, squared, sums
+  to at most twice what ``norm(b)`` does: where all rows together are off by ``x``, one vector is
+  off by at least ``x / sqrt(2)``, however many rows are zero.
+- Where all rows are zero there is no unit: any difference is infinite.
 """
 
 from collections.abc import Sequence
@@ -103,9 +115,19 @@ def _relative(
     differences: npt.NDArray[np.float64], norms: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Return differences ``[rows, vectors]`` by the vector's norm, or a typical one of its head."""
-    scale = np.maximum(norms, np.sqrt((norms * norms).mean(axis=0, keepdims=True)))
+    scale = np.maximum(norms, _typical(norms))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(differences == 0.0, 0.0, differences / scale)
+
+
+def _typical(norms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return ``[1, vectors]``, the ``s`` of each; 0 where all its rows are 0."""
+    ascending = np.sort(norms, axis=0)
+    zeros = (norms == 0.0).sum(axis=0, keepdims=True)
+    middle = zeros + (len(norms) - zeros - 1) // 2  # of all zeros: the last one
+    median = np.take_along_axis(ascending, middle, axis=0)
+    mean_square: npt.NDArray[np.float64] = (norms * norms).mean(axis=0, keepdims=True)
+    return np.minimum(median, np.sqrt(mean_square))
 
 
 def _difference(

@@ -165,6 +165,26 @@ def test_a_few_values_of_many_rows_are_seen_together(assessed) -> None:
     assert len(found.first.positions) == ROWS
 
 
+@pytest.mark.parametrize("large", [1.0, 1000.0])
+def test_a_wrong_row_is_no_noise_beside_a_large_one(assessed, large: float) -> None:
+    """As the first row of a prompt may be; with 1.0 it is as the others are."""
+
+    def healthy(name: str, rows: np.ndarray) -> None:
+        if name.startswith("after_layer"):
+            rows[0] *= large
+
+    def wrong(name: str, rows: np.ndarray) -> None:
+        healthy(name, rows)
+        small(name, rows)
+        if name == "after_layer_2":
+            rows[4] *= -1
+
+    found = assessed(run(healthy), run(wrong))
+    assert found.verdict is VerdictClass.WRONG
+    assert (found.first.name, found.first.positions) == ("after_layer_2", (4,))
+    assert not found.first.is_source  # noise before it
+
+
 def test_another_engine_is_held_to_precision(assessed) -> None:
     def change(point: str, rows: np.ndarray) -> None:
         rows *= 1 + 5e-3

@@ -8,6 +8,7 @@ import pytest
 from swarepro.bundle.environment import read_environment
 from swarepro.bundle.schema import Manifest
 from swarepro.compare.floor import (
+    FLOOR_VERSION,
     Floor,
     FloorEntry,
     FloorVariant,
@@ -26,7 +27,7 @@ ENTRY = FloorEntry(
 
 def floor(*entries: FloorEntry) -> Floor:
     return Floor(
-        floor_version=1,
+        floor_version=FLOOR_VERSION,
         model="synthetic:hand-made",
         dtype="float32",
         device="cpu",
@@ -102,7 +103,6 @@ def test_a_floor_is_of_the_coarser_dtype(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"floor_version": 2}, "floor_version 2"),
         ({"colour": "red"}, "is no floor"),
         ({"entries": "none"}, "is no floor"),
         ({"entries": [{"point": "L{layer}_o_porj"}]}, "is no floor"),
@@ -113,6 +113,18 @@ def test_what_is_no_floor_is_refused(tmp_path: Path, change: dict[str, object], 
     (tmp_path / "f").write_text(json.dumps(data | change))
     with pytest.raises(BundleError, match=said):
         read_floor(tmp_path / "f")
+
+
+@pytest.mark.parametrize("version", [FLOOR_VERSION - 1, FLOOR_VERSION + 1])
+def test_a_floor_of_another_version_is_refused_with_what_makes_a_new_one(
+    tmp_path: Path, version: int
+) -> None:
+    """Version 1 has the numbers of another unit in the same fields."""
+    made = msgspec.structs.replace(floor(ENTRY), floor_version=version)
+    write_floor(tmp_path / "f", made)
+    with pytest.raises(BundleError, match=f"floor_version {version}; .* reads 2\n") as raised:
+        read_floor(tmp_path / "f")
+    assert "swarepro calibrate" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize(

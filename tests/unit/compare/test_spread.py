@@ -1,9 +1,12 @@
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from swarepro import points
 from swarepro.compare.align import align_positions
-from swarepro.compare.spread import Spread, measure_spread
+from swarepro.compare.spread import Spread, measure_spread, vector_errors
 from tests.unit.bundle.factory import Run, bf16, item, spans
 
 
@@ -37,8 +40,91 @@ def test_a_row_near_zero_does_not_blow_up(measured):
     target = baseline.copy()
     target[1] += 0.1
     found = measured(baseline, target)
-    typical = np.sqrt(3 / 4) * 2  # root mean square of the norms 2, 2, 2 and almost 0
+    typical = np.sqrt(3 / 4) * 2  # the median is 2, the root mean square of 2, 2, 2 and 0 less
     assert found.worst == pytest.approx(0.2 / typical, rel=1e-6)
+
+
+def rows_of(*norms: float) -> npt.NDArray[np.float64]:
+    """Return ``[rows, 4]`` with these norms, each row in another direction."""
+    rows = np.random.default_rng(2).normal(size=(len(norms), 4))
+    return rows * (np.array(norms) / np.sqrt((rows * rows).sum(axis=1)))[:, None]
+
+
+def at_right_angles(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return row[[1, 0, 3, 2]] * [1, -1, 1, -1]
+
+
+@pytest.mark.parametrize("others", [(1.0,), (1.0, 1.0), (0.5, 1.0, 2.0), (1.0,) * 11])
+@pytest.mark.parametrize("large", [1.0, 10.0, 1000.0])
+def test_one_large_row_does_not_dilute_the_error_of_another(measured, others, large):
+    """However large the first row of a prompt is; with 1.0 it is as the others are."""
+    baseline = rows_of(large, *others)
+    target = baseline.copy()
+    target[-1] = at_right_angles(target[-1])
+    found = measured(baseline, target, dtype="F64")
+    assert found.errors[-1, 0] == pytest.approx(np.sqrt(2))  # its norm is the largest of others
+    assert not found.errors[:-1].any()
+
+
+def test_nor_is_the_large_row_measured_by_the_others(measured):
+    """The same step is all of an ordinary row, and a thousandth of the large one."""
+    baseline = rows_of(1000, 1, 1, 1)
+    target = baseline + rows_of(1, 1, 1, 1)
+    assert measured(baseline, target, dtype="F64").errors[:, 0] == pytest.approx([1e-3, 1, 1, 1])
+
+
+def test_of_rows_as_large_as_each_other_the_unit_is_what_a_mean_gives(measured):
+    baseline = rows_of(2, 2, 2, 2)
+    target = baseline + rows_of(1, 0, 0, 0.5)
+    assert measured(baseline, target, dtype="F64").errors[:, 0] == pytest.approx([0.5, 0, 0, 0.25])
+
+
+def test_a_single_row_is_its_own_unit(measured):
+    assert measured(rows_of(8), rows_of(8) * 1.5, dtype="F64").worst == pytest.approx(0.5)
+
+
+def test_zero_rows_do_not_make_the_unit_zero(measured):
+    """Three of five are zero, and one is large: the root mean square is 447, the median 0."""
+    baseline = rows_of(0, 1000, 0, 1, 0)
+    target = baseline + rows_of(0.5, 0, 0, 0.5, 0)
+    assert measured(baseline, target, dtype="F64").errors[:, 0] == pytest.approx(
+        [0.5, 0, 0, 0.5, 0]
+    )
+
+
+def test_where_all_rows_are_zero_any_difference_is_infinite(measured):
+    baseline = np.zeros((3, 2, 4))
+    target = baseline.copy()
+    target[1, 1, 0] = 1e-30
+    found = measured(baseline, target, point=points.ATTENTION_OUTPUT, dtype="F64")
+    assert np.argwhere(found.errors).tolist() == [[1, 1]]
+    assert found.worst == np.inf
+    assert found.relative_l2 is None
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    num_rows=st.integers(1, 16),
+    zeros=st.integers(0, 15),
+    decades=st.integers(0, 4),
+)
+def test_where_all_rows_together_are_off_one_vector_is(seed, num_rows, zeros, decades):
+    """What `swarepro.compare.assess` relies on to say which rows are off."""
+    rng = np.random.default_rng(seed)
+    baseline = rng.normal(size=(num_rows, 2, 4))
+    baseline *= 10 ** rng.uniform(-decades, decades, (num_rows, 2, 1))
+    baseline[rng.permutation(num_rows)[: min(zeros, num_rows - 1)]] = 0
+    errors, relative_l2 = vector_errors(baseline, baseline + rng.normal(size=baseline.shape))
+    assert errors.max() * np.sqrt(2) >= relative_l2 * (1 - 1e-9)
+
+
+def test_also_where_most_rows_are_zero(measured):
+    """Control: by the norm of the one that is not, no zero row is off by more than 0.1."""
+    baseline = rows_of(*[0] * 99, 1)
+    target = baseline + rows_of(*[0.1] * 99, 0)
+    found = measured(baseline, target, dtype="F64")
+    assert found.relative_l2 == pytest.approx(0.1 * np.sqrt(99))
+    assert found.worst == pytest.approx(0.1 / np.sqrt(1 / 100))
 
 
 def test_one_bad_head_is_not_diluted_by_the_others(measured):
