@@ -143,7 +143,7 @@ class Case:
 
 
 def looking_ahead(rows: int, device: torch.device | None = None) -> torch.Tensor:
-    """Return ``[rows]`` int64: keys behind each row that it sees, in blocks of 1, 4, 9, ... rows."""
+    """Return ``[rows]`` int64: keys behind it that a row sees, in blocks of 1, 4, 9, ... rows."""
     ahead: list[int] = []
     size = 1
     while len(ahead) < rows:
