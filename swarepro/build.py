@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 
 from swarepro.backend import Backend, torch_dtype
-from swarepro.bundle.captured import captured
 from swarepro.bundle.schema import CaptureEntry
 from swarepro.capture import Recorder, RecordSink, Witness
 from swarepro.checkpoint.config import ModelConfig
@@ -39,7 +38,6 @@ from swarepro.runtime.parts import PartWrapper, StageParts
 from swarepro.runtime.routes import ROUTE_CODES, build_route
 from swarepro.runtime.schedule import ChosenSchedule, parse_schedule
 from swarepro.runtime.scratch import FilledScratch
-from swarepro.runtime.shapes import expected_tensors
 from swarepro.runtime.stage import Stage
 
 
@@ -84,28 +82,6 @@ def load_model(checkpoint: Checkpoint, plan: RunPlan, *, dtype: str, backend: Ba
     return Model(
         config=checkpoint.config, dtype=torch_dtype(dtype), backend=backend, weights=weights
     )
-
-
-def estimate_bytes(
-    plan: RunPlan, config: ModelConfig, capture: CaptureEntry, *, itemsize: int
-) -> tuple[int, int]:
-    """Return how many records a run writes and how many bytes of tensors it stores.
-
-    Args:
-        plan: what runs.
-        config: of the model.
-        capture: what is captured.
-        itemsize: bytes of one value of the run's dtype.
-    """
-    records = num_bytes = 0
-    for tensor in expected_tensors(plan, config, itemsize=itemsize):
-        if capture.steps and tensor.step not in capture.steps:
-            continue
-        is_last = tensor.stage == len(plan.stages) - 1
-        kept = captured(capture, tensor.point, tensor.layer, last_stage=is_last)
-        records += kept is not None
-        num_bytes += tensor.num_bytes if kept == "tensor" else 0
-    return records, num_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,12 @@ def run_case(
         schedule=prepared.schedule,
         on_step=lambda step: progress(f"running {case.name}", step.index + 1, total),
     )
-    return RunResult(bundle=directory, manifest=manifest, texts=_texts(case, manifest.tokens))
+    return RunResult(
+        bundle=directory,
+        manifest=manifest,
+        texts=_texts(case, manifest.tokens),
+        unmatched=prepared.unmatched,
+    )
 
 
 def capture_hf(
@@ -86,10 +91,15 @@ def capture_hf(
 
     name = _default_run_id(msgspec.structs.replace(case, name=f"{case.name}-hf"), options)
     directory = out / (run_id if run_id is not None else name)
-    manifest = capture_transformers(
+    manifest, unmatched = capture_transformers(
         case, directory, options=options, attention=attention, progress=progress
     )
-    return RunResult(bundle=directory, manifest=manifest, texts=_texts(case, manifest.tokens))
+    return RunResult(
+        bundle=directory,
+        manifest=manifest,
+        texts=_texts(case, manifest.tokens),
+        unmatched=unmatched,
+    )
 
 
 def run_against(
@@ -132,13 +142,14 @@ def run_against(
     from swarepro.runs.results import RunResult
 
     directory = out / (run_id if run_id is not None else _default_run_id(case, options))
-    manifest, found = against(
+    manifest, found, unmatched = against(
         case, baseline, directory, go_on=go_on, options=options, progress=progress
     )
     return RunResult(
         bundle=directory,
         manifest=manifest,
         texts=_texts(case, manifest.tokens),
+        unmatched=unmatched,
         against=found,
     )
 

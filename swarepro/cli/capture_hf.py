@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -88,14 +88,15 @@ def capture_hf(
             progress=progress,
         )
     manifest, bundle = result.manifest, result.bundle
-    size_bytes = sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
+    told: dict[str, Any] = {
+        "bundle": bundle,
+        "size_bytes": sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file()),
+        "texts": result.texts,
+        "unmatched": result.unmatched,
+    }
     emit(
         as_json=as_json,
-        document=lambda: run_document(
-            manifest, bundle=bundle, size_bytes=size_bytes, texts=result.texts
-        ),
-        report=lambda: run_report(
-            manifest, bundle=bundle, size_bytes=size_bytes, texts=result.texts
-        ),
+        document=lambda: run_document(manifest, **told),
+        report=lambda: run_report(manifest, **told),
     )
     return ExitCode.NOTHING_FOUND

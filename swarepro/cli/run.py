@@ -102,6 +102,7 @@ def run(
         "bundle": bundle,
         "size_bytes": sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file()),
         "texts": result.texts,
+        "unmatched": result.unmatched,
     }
     if compared is None:
         emit(

@@ -12,7 +12,7 @@ from swarepro.points import PointKind
 from swarepro.report.diff import diff_report
 from swarepro.report.jsonout import Document, diff_document, run_document
 from swarepro.report.model import Grid, Report, Tone, shortened
-from swarepro.report.run import facts_line, tokens_lines, violations
+from swarepro.report.run import facts_line, tokens_lines, unmatched_lines, violations
 from swarepro.report.slots import ownership_sentence
 from swarepro.report.words import count, literal, size
 
@@ -24,6 +24,7 @@ def against_report(
     bundle: Path,
     size_bytes: int,
     texts: Sequence[str | None] = (),
+    unmatched: Sequence[str] = (),
 ) -> Report:
     """Say where a run parts from its baseline, what is stored of that, and what to do next.
 
@@ -33,6 +34,7 @@ def against_report(
         bundle: its folder.
         size_bytes: of all its files.
         texts: the generated tokens as text, by session, where the prompt was text.
+        unmatched: globs of points that match nothing that this run has.
     """
     found = against.divergence
     shown = diff_report(found, on_disk=False)
@@ -53,6 +55,7 @@ def against_report(
             facts_line(manifest),
             *tokens_lines(manifest),
             *said,
+            *unmatched_lines(manifest, unmatched),
         ),
         commands=(
             f"bundle: {literal(bundle)}",
@@ -68,6 +71,7 @@ def against_document(
     bundle: Path,
     size_bytes: int,
     texts: Sequence[str | None] = (),
+    unmatched: Sequence[str] = (),
 ) -> Document:
     """Return what `swarepro run --against BUNDLE --json` prints.
 
@@ -75,7 +79,9 @@ def against_document(
     --json` prints of the baseline and the new bundle, and beside it what ran and what is stored.
     """
     return {
-        **run_document(manifest, bundle=bundle, size_bytes=size_bytes, texts=texts),
+        **run_document(
+            manifest, bundle=bundle, size_bytes=size_bytes, texts=texts, unmatched=unmatched
+        ),
         "against": {
             **diff_document(against.divergence),
             "steps_run": against.steps_run,

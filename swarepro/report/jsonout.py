@@ -52,10 +52,16 @@ def finite(value: Any) -> Any:
 
 
 def run_document(
-    manifest: Manifest, *, bundle: Path, size_bytes: int, texts: Sequence[str | None] = ()
+    manifest: Manifest,
+    *,
+    bundle: Path,
+    size_bytes: int,
+    texts: Sequence[str | None] = (),
+    unmatched: Sequence[str] = (),
 ) -> Document:
     """Return what `swarepro run --json` prints; ``texts`` are the tokens as text, by session.
 
+    ``unmatched`` are the globs of --points that match nothing that this run has.
     ``first_violation`` is the earliest of the run, with its stage, or null. Without the shadow
     nothing was checked, and it is null as well.
     """
@@ -69,6 +75,7 @@ def run_document(
         "steps": data["steps"],
         "final_actions": data["final_actions"],
         "points": manifest.num_records,
+        "unmatched": list(unmatched),
         "size_bytes": size_bytes,
         "fill": manifest.backend.fill,
         "shadow": manifest.shadow,

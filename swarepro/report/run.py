@@ -12,7 +12,12 @@ from swarepro.report.words import MISSING, count, listed, literal, size, span
 
 
 def run_report(
-    manifest: Manifest, *, bundle: Path, size_bytes: int, texts: Sequence[str | None] = ()
+    manifest: Manifest,
+    *,
+    bundle: Path,
+    size_bytes: int,
+    texts: Sequence[str | None] = (),
+    unmatched: Sequence[str] = (),
 ) -> Report:
     """Report a finished run.
 
@@ -21,6 +26,7 @@ def run_report(
         bundle: the folder.
         size_bytes: of all its files.
         texts: the generated tokens as text, by session, where the prompt was text.
+        unmatched: globs of points that match nothing that this run has.
     """
     said = [f"Text: {literal(text)}" for text in texts if text is not None]
     problems = violations(manifest)
@@ -39,6 +45,7 @@ def run_report(
             facts_line(manifest),
             *tokens_lines(manifest),
             *said,
+            *unmatched_lines(manifest, unmatched),
         ),
         commands=(f"bundle: {literal(bundle)}",),
     )
@@ -114,6 +121,18 @@ def tokens_lines(manifest: Manifest) -> list[str]:
     return [
         f"Tokens{f' of session {index}' if several else ''}: {listed(tokens, most=24)}."
         for index, tokens in enumerate(manifest.tokens)
+    ]
+
+
+def unmatched_lines(manifest: Manifest, unmatched: Sequence[str]) -> list[str]:
+    """Say which of the points that were asked for this run does not have."""
+    if not unmatched:
+        return []
+    backend = manifest.backend
+    where = "this run" if backend.engine == "paged" else f"the engine {literal(backend.engine)}"
+    return [
+        f"Not captured: {listed(unmatched, most=12)}: {where} has no such boundary at level"
+        f" {manifest.capture.level}."
     ]
 
 

@@ -68,8 +68,11 @@ def run_against(
     go_on: bool,
     options: RunOptions,
     progress: Progress,
-) -> tuple[Manifest, Against]:
-    """See `swarepro.api.run_against`; writes the bundle ``directory``."""
+) -> tuple[Manifest, Against, tuple[str, ...]]:
+    """See `swarepro.api.run_against`; writes the bundle ``directory``.
+
+    Returns its manifest, what was found, and the globs of points that match nothing of this run.
+    """
     if options.engine != "paged":
         raise UsageError(
             f"a run is compared as it goes on the stage runtime, not on the engine"
@@ -79,7 +82,8 @@ def run_against(
     stored = open_bundle(baseline)
     digests = replace(options, capture=replace(options.capture, store="digest"))
     prepared = prepare(case, digests, progress=progress)
-    return against_prepared(prepared, stored, directory, go_on=go_on, progress=progress)
+    manifest, found = against_prepared(prepared, stored, directory, go_on=go_on, progress=progress)
+    return manifest, found, prepared.unmatched
 
 
 def against_prepared(

@@ -6,9 +6,8 @@ import msgspec
 import torch
 
 from swarepro.backend import torch_dtype
-from swarepro.bundle.captured import captured
 from swarepro.bundle.environment import read_environment
-from swarepro.bundle.schema import BackendEntry, CaptureEntry, Manifest, StageEntry
+from swarepro.bundle.schema import BackendEntry, Manifest, StageEntry
 from swarepro.bundle.write import BundleWriter
 from swarepro.capture import Recorder
 from swarepro.case import CaseSpec
@@ -17,8 +16,9 @@ from swarepro.errors import UsageError
 from swarepro.hf import ABSENT, HfModel, Shapes, load_transformers, run_transformers
 from swarepro.options import HfAttention, Progress, RunOptions
 from swarepro.plan import Reuse, RunPlan
+from swarepro.runs.estimate import estimate_capture
 from swarepro.runs.once import action_entries, step_entries
-from swarepro.runs.prepare import RECORD_BYTES, capture_entry, check_budget, plan_case
+from swarepro.runs.prepare import capture_entry, check_budget, plan_case
 from swarepro.runtime.shapes import ExpectedTensor, expected_tensors
 
 
@@ -29,8 +29,10 @@ def capture_transformers(
     options: RunOptions,
     attention: HfAttention,
     progress: Progress,
-) -> Manifest:
+) -> tuple[Manifest, tuple[str, ...]]:
     """Run ``case`` through transformers on the CPU and write the bundle ``directory``.
+
+    Returns its manifest, and the globs of points that match nothing of this run.
 
     Args:
         case: what to run; transformers runs all layers in one stage, and has no pool.
@@ -56,7 +58,8 @@ def capture_transformers(
         for tensor in expected_tensors(plan, checkpoint.config, itemsize=dtype.itemsize)
         if tensor.point.name not in ABSENT
     ]
-    check_budget(_estimate(expected, capture), options.max_bundle_bytes, copies=1)
+    estimate = estimate_capture(expected, capture, last_stage=0, engine="transformers")
+    check_budget(estimate.num_bytes, options.max_bundle_bytes, copies=1)
     progress(f"loading {case.model} into transformers", 0, 1)
     hf = load_transformers(checkpoint, dtype=dtype, attention=attention)
     progress(f"loading {case.model} into transformers", 1, 1)
@@ -71,7 +74,7 @@ def capture_transformers(
             shapes=_shapes(expected),
             on_step=lambda step: progress(f"running {case.name}", step.index + 1, total),
         )
-        return writer.finish(
+        manifest = writer.finish(
             case=msgspec.to_builtins(case),
             model=case.model,
             num_layers=checkpoint.config.num_layers,
@@ -88,6 +91,7 @@ def capture_transformers(
             shadow=False,
             final_actions=action_entries(plan.final_actions),
         )
+    return manifest, estimate.unmatched
 
 
 def _refuse(case: CaseSpec, options: RunOptions) -> None:
@@ -118,23 +122,6 @@ def _refuse_reuse(plan: RunPlan) -> None:
                 " transformers has no such reuse",
                 hint="give every session its own prompt",
             )
-
-
-def _estimate(expected: list[ExpectedTensor], capture: CaptureEntry) -> int:
-    """Return an upper estimate of the bundle's bytes."""
-    records = num_bytes = 0
-    for tensor in expected:
-        if not capture.steps or tensor.step in capture.steps:
-            kept = captured(capture, tensor.point, tensor.layer, last_stage=True)
-            records += kept is not None
-            num_bytes += tensor.num_bytes if kept == "tensor" else 0
-    if records == 0:
-        raise UsageError(
-            f"nothing would be captured: level {capture.level} with points"
-            f" {', '.join(capture.points)} matches no boundary that transformers has",
-            hint=f"it has not {', '.join(sorted(ABSENT))}; `swarepro points` lists all",
-        )
-    return num_bytes + records * RECORD_BYTES
 
 
 def _shapes(expected: list[ExpectedTensor]) -> Shapes:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarepro.backend import choose_device, physical_memory, torch_dtype
-from swarepro.build import Model, estimate_bytes, load_model
+from swarepro.build import Model, load_model
 from swarepro.bundle.schema import CaptureEntry
 from swarepro.case import CaseSpec
 from swarepro.checkpoint import ModelConfig, open_checkpoint
@@ -21,15 +21,15 @@ from swarepro.plan import (
     with_images,
 )
 from swarepro.points import Level
+from swarepro.runs.estimate import estimate_capture
 from swarepro.runtime.groups import stage_groups
 from swarepro.runtime.routes import backend_for, resolve_route
 from swarepro.runtime.routes.launches import Launches, describe_launches
 from swarepro.runtime.schedule import resolve_schedule
+from swarepro.runtime.shapes import expected_tensors
 from swarepro.script import plan_script
 
 _MOST_OF_MEMORY = 0.6
-RECORD_BYTES = 450
-"""Upper estimate of one line of records.jsonl."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,7 @@ class Prepared:
         schedule: of a single run; repeats have schedules of their own.
         launches: of the route's kernels.
         estimated_bytes: of one bundle.
+        unmatched: globs of the points that were asked for which match nothing of this run.
     """
 
     case: CaseSpec
@@ -57,6 +58,7 @@ class Prepared:
     schedule: str
     launches: Launches
     estimated_bytes: int
+    unmatched: tuple[str, ...] = ()
 
 
 def prepare(
@@ -94,16 +96,13 @@ def prepare(
     computed = DENSE_DTYPES.get(options.engine, case.dtype)
     check_memory(plan, checkpoint.config, dtype=computed, on_cpu=backend.device == "cpu")
     capture = capture_entry(options.capture)
-    itemsize = torch_dtype(computed).itemsize
-    records, tensor_bytes = estimate_bytes(plan, checkpoint.config, capture, itemsize=itemsize)
-    if records == 0:
-        raise UsageError(
-            f"nothing would be captured: level {capture.level} with points"
-            f" {', '.join(capture.points)} matches no boundary of this run",
-            hint="`swarepro points` lists the boundaries and their levels",
-        )
-    estimate = tensor_bytes + records * RECORD_BYTES
-    check_budget(estimate * copies, options.max_bundle_bytes, copies=copies)
+    estimate = estimate_capture(
+        expected_tensors(plan, checkpoint.config, itemsize=torch_dtype(computed).itemsize),
+        capture,
+        last_stage=len(plan.stages) - 1,
+        engine=None if options.engine == "paged" else f"the engine {options.engine}",
+    )
+    check_budget(estimate.num_bytes * copies, options.max_bundle_bytes, copies=copies)
     progress(f"loading {case.model}", 0, 1)
     model = load_model(checkpoint, plan, dtype=case.dtype, backend=backend)
     progress(f"loading {case.model}", 1, 1)
@@ -116,7 +115,8 @@ def prepare(
         route=route,
         schedule=schedule,
         launches=launches,
-        estimated_bytes=estimate,
+        estimated_bytes=estimate.num_bytes,
+        unmatched=estimate.unmatched,
     )
 
 

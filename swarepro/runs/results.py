@@ -18,12 +18,14 @@ class RunResult:
         bundle: its folder.
         manifest: as it was written.
         texts: the generated tokens as text, by session; None where the prompt was no text.
+        unmatched: globs of points that were asked for and match nothing that this run has.
         against: how it compares with the baseline that it was run against, if there was one.
     """
 
     bundle: Path
     manifest: Manifest
     texts: tuple[str | None, ...]
+    unmatched: tuple[str, ...] = ()
     against: Against | None = None
 
     @property

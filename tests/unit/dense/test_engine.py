@@ -15,6 +15,7 @@ from swarepro.case import CaseSpec, PromptSpec, SessionSpec
 from swarepro.compare.types import Divergence, Tolerance, Verdict
 from swarepro.errors import SwareproError, UsageError
 from swarepro.options import CaptureOptions, RunOptions
+from swarepro.points import Level
 from swarepro.shipped import find_case, load_case, shipped_cases
 
 
@@ -140,6 +141,53 @@ def test_what_the_reference_has_not_is_refused(
     with pytest.raises(UsageError, match=said):
         api.run_case(find_case("anchor-a"), out=tmp_path, run_id="x", options=options)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "said"),
+    [
+        ("dense", ("swa_slots",), "points swa_slots matches no boundary that the engine dense has"),
+        ("dense-fp64", ("route", "L*_kv_slice_pre_write"), "that the engine dense-fp64 has"),
+    ],
+)
+def test_points_that_the_reference_has_not_are_refused(
+    tmp_path: Path, engine: str, asked: tuple[str, ...], said: str
+) -> None:
+    options = RunOptions(engine=engine, capture=CaptureOptions(points=asked))
+    with pytest.raises(UsageError, match=said) as caught:
+        api.run_case(find_case("anchor-a"), out=tmp_path, run_id="x", options=options)
+    assert f"the engine {engine} has all of them but" in str(caught.value.hint)
+    for name in NOT_DENSE:
+        assert name in str(caught.value.hint)
+    assert not (tmp_path / "x").exists()
+    # The negative control: the stage runtime has them.
+    paged = RunOptions(capture=CaptureOptions(points=asked))
+    assert api.run_case(find_case("anchor-a"), out=tmp_path, options=paged).manifest.num_records
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "unmatched"),
+    [
+        ("dense", ("*",), ()),
+        ("dense", ("L0_*", "*slots", "logits"), ("*slots",)),
+        ("paged", ("L0_*", "*slots", "logits"), ()),
+        ("paged", ("L99_o_proj", "logits"), ("L99_o_proj",)),
+    ],
+)
+def test_a_part_of_the_points_that_a_run_has_not_is_told(
+    tmp_path: Path, engine: str, asked: tuple[str, ...], unmatched: tuple[str, ...]
+) -> None:
+    options = RunOptions(engine=engine, capture=CaptureOptions(points=asked))
+    result = api.run_case(find_case("anchor-a"), out=tmp_path, run_id="x", options=options)
+    assert result.unmatched == unmatched
+
+
+def test_level_off_looks_at_no_points(tmp_path: Path) -> None:
+    capture = CaptureOptions(level=Level.OFF, points=("L0_o_proj",))
+    options = RunOptions(engine="dense", capture=capture)
+    result = api.run_case(find_case("anchor-a"), out=tmp_path, options=options)
+    assert result.unmatched == ()
+    assert {record.point for record in open_bundle(result.bundle).records} == {"logits"}
 
 
 def test_one_chunk_and_many_give_the_same_reference(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ DETERMINISM = (
 )
 RUN = (
     "bundle run_id tokens texts steps final_actions points size_bytes fill shadow first_violation"
-    " ownership"
+    " ownership unmatched"
 )
 STAGE = "stage group capacity free live evictable reserved positions owners violations"
 VIOLATION = "kind step positions slots message layer group owner user order"

@@ -3,6 +3,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from swarepro.bundle.schema import ActionEntry, SpanEntry, StepEntry
+from swarepro.report.jsonout import run_document
 from swarepro.report.model import Tone
 from swarepro.report.run import inspect_report, run_report, steps_grid
 from tests.unit.report.made import VIOLATION, batches, manifest, ownership, record, two_groups
@@ -139,6 +140,18 @@ def test_inspect_counts_what_is_there() -> None:
 def test_inspect_of_a_bad_run_is_marked() -> None:
     bad = manifest(ownership=(ownership(VIOLATION),))
     assert inspect_report(bad, [], bundle=Path("r"), verified=0).tone is Tone.BAD
+
+
+def test_points_that_the_run_has_not_are_named() -> None:
+    dense = replace(manifest().backend, engine="dense")
+    told = {"bundle": Path("b"), "size_bytes": 1, "unmatched": ("swa_slots", "[/x]*")}
+    assert run_report(manifest(backend=dense), **told).lines[-1] == (
+        "Not captured: swa_slots, [/x]*: the engine dense has no such boundary at level op."
+    )
+    assert "this run has no such" in run_report(manifest(), **told).lines[-1]
+    assert run_document(manifest(), **told)["unmatched"] == ["swa_slots", "[/x]*"]
+    quiet = run_report(manifest(), bundle=Path("b"), size_bytes=1)
+    assert not any("Not captured" in line for line in quiet.lines)
 
 
 def test_a_text_prompt_is_answered_in_text() -> None:
