@@ -59,7 +59,7 @@ class RunOptions:
         route: attention implementation, or ``auto``.
         capture: what is captured.
         max_bundle_bytes: a larger estimate is refused before anything runs.
-        ownership: whether the ownership shadow watches the run.
+        ownership: whether the ownership shadow watches the run; None = where there are slots.
         fill: what pools and scratch hold that nobody wrote: zeros, a large finite value, or NaN;
             None = zeros, but for the memory of partial results, which a seeded schedule draws.
         recv: for a stage that does not start at layer 0: the bundle whose hidden states it
@@ -74,7 +74,12 @@ class RunOptions:
     route: str = "auto"
     capture: CaptureOptions = field(default_factory=CaptureOptions)
     max_bundle_bytes: int = 2 * 1024**3
-    ownership: bool = True
+    ownership: bool | None = None
     fill: Fill | None = None
     recv: Path | None = None
     engine: Engine = "paged"
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the ownership shadow watches: the reference has no slot that it could watch."""
+        return self.engine == "paged" and self.ownership is not False

@@ -181,7 +181,8 @@ Evict = Annotated[
 Ownership = Annotated[
     Switch | None,
     typer.Option(
-        help="Watch who owns and who uses every KV slot, by default on.", rich_help_panel=_HOW
+        help="Watch who owns and who uses every KV slot, by default on, where there are slots.",
+        rich_help_panel=_HOW,
     ),
 ]
 Capture = Annotated[

@@ -81,7 +81,7 @@ def plan_diagnosis(
         faults=options.faults,
         device=device,
         route=resolve_route(options.route, device=device),
-        ownership=options.ownership,
+        ownership=options.is_watched,
     )
     factors = tuple(
         _planned_factor(name) for name in dict.fromkeys(ladder.factors or FACTORS.names())

@@ -102,6 +102,7 @@ def _refuse(case: CaseSpec, options: RunOptions) -> None:
         "a route": "" if options.route == "auto" else options.route,
         "a schedule": "" if options.schedule == "auto" else options.schedule,
         "a fill": options.fill,
+        "slots to watch": "ownership on" if options.ownership else "",
         "received hidden states": options.recv,
         "another engine": "" if options.engine == "paged" else options.engine,
     }

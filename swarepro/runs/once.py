@@ -114,7 +114,7 @@ def _described(prepared: Prepared, schedule: str, num_steps: int | None) -> dict
         "environment": read_environment(gpu=_gpu(prepared)),
         "prompts": prepared.plan.prompts,
         "recv": None if prepared.options.recv is None else str(prepared.options.recv),
-        "shadow": prepared.options.ownership and prepared.options.engine == "paged",
+        "shadow": prepared.options.is_watched,
         "final_actions": action_entries(prepared.plan.final_actions) if is_whole else (),
     }
 
@@ -209,7 +209,7 @@ def execution(
         faults=_faults(prepared),
         schedule=schedule,
         route=prepared.route,
-        shadow=options.ownership,
+        shadow=options.is_watched,
         fill=None if options.fill is None else FILL_VALUES[options.fill],
         source=hidden_source(prepared),
     )

@@ -129,6 +129,7 @@ def _check_engine(options: RunOptions) -> None:
         "route": "" if options.route == "auto" else options.route,
         "schedule": "" if options.schedule == "auto" else options.schedule,
         "fill": options.fill or "",
+        "slots to watch": "ownership on" if options.ownership else "",
     }
     for what, value in given.items():
         if value:

@@ -108,7 +108,7 @@ def save_state(
             case=msgspec.to_builtins(prepared.case),
             faults=prepared.options.faults,
             fill=prepared.options.fill,
-            ownership=prepared.options.ownership,
+            ownership=prepared.options.is_watched,
             route=prepared.route,
             algorithm=run.row_algorithm,
             dtype=prepared.case.dtype,

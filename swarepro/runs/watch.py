@@ -18,7 +18,8 @@ from swarepro.runs.results import OwnershipResult
 
 def watch_case(case: CaseSpec, options: RunOptions, *, progress: Progress) -> OwnershipResult:
     """See `swarepro.api.watch_case`."""
-    return watch_prepared(prepare(case, options, copies=0, progress=progress), progress=progress)
+    watched = replace(options, ownership=True)
+    return watch_prepared(prepare(case, watched, copies=0, progress=progress), progress=progress)
 
 
 def watch_prepared(prepared: Prepared, *, progress: Progress) -> OwnershipResult:

@@ -283,3 +283,13 @@ def test_the_dense_reference_of_a_run(invoke, tmp_path):
     refused = invoke("run", *model, "--engine", "dense", "--unpatched", "--out", tmp_path)
     assert refused.code == 2
     assert "no fault: skip-swa-allocation" in refused.err
+
+
+def test_slots_are_not_watched_where_there_are_none(invoke, tmp_path):
+    model = ("--model", "synthetic:gemma3-tiny", "--tokens", "1,2,3", "--out", tmp_path)
+    for engine in ("dense", "dense-fp64"):
+        done = invoke("run", *model, "--engine", engine, "--ownership", "on")
+        assert done.code == 2
+        assert f"the engine {engine} has no slots to watch: ownership on was asked for" in done.err
+        assert invoke("run", *model, "--engine", engine, "--ownership", "off").code == 0
+    assert invoke("run", *model, "--ownership", "on").code == 0

@@ -133,6 +133,7 @@ def test_a_stage_alone_receives_what_the_stage_before_it_sent(tmp_path: Path) ->
         (RunOptions(engine="dense", route="eager-paged"), "no route: eager-paged"),
         (RunOptions(engine="dense-fp64", schedule="seeded:1"), "no schedule: seeded:1"),
         (RunOptions(engine="dense", fill="nan"), "no fill: nan"),
+        (RunOptions(engine="dense", ownership=True), "no slots to watch: ownership on was asked"),
     ],
 )
 def test_what_the_reference_has_not_is_refused(
@@ -188,6 +189,15 @@ def test_level_off_looks_at_no_points(tmp_path: Path) -> None:
     result = api.run_case(find_case("anchor-a"), out=tmp_path, options=options)
     assert result.unmatched == ()
     assert {record.point for record in open_bundle(result.bundle).records} == {"logits"}
+
+
+@pytest.mark.parametrize("ownership", [None, False])
+def test_the_reference_runs_unwatched(tmp_path: Path, ownership: bool | None) -> None:
+    options = RunOptions(engine="dense", ownership=ownership)
+    result = api.run_case(find_case("anchor-a"), out=tmp_path, options=options)
+    assert result.manifest.shadow is False
+    paged = api.run_case(find_case("anchor-a"), out=tmp_path, options=RunOptions())
+    assert paged.manifest.shadow is True
 
 
 def test_one_chunk_and_many_give_the_same_reference(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def test_an_attention_function_that_somebody_else_had_put_there_comes_back(name:
         ({}, {"route": "eager-paged"}, "has not a route: eager-paged"),
         ({}, {"schedule": "seeded:1"}, "has not a schedule: seeded:1"),
         ({}, {"fill": "nan"}, "has not a fill: nan"),
+        ({}, {"ownership": True}, "has not slots to watch: ownership on"),
         ({}, {"engine": "dense"}, "has not another engine: dense"),
         ({}, {"capture": CaptureOptions(points=("route",))}, "no boundary that transformers has"),
         ({}, {"max_bundle_bytes": 100}, "the budget is 100 bytes"),

@@ -3,6 +3,7 @@
 import pytest
 
 from swarepro import api
+from swarepro.errors import UsageError
 from swarepro.options import CaptureOptions, RunOptions
 from swarepro.points import Level
 
@@ -25,6 +26,11 @@ def test_without_the_fault_it_is_silent(ownership):
     assert [(entry.stage, entry.group) for entry in found.ownership] == [
         (stage, group) for stage in range(3) for group in ("full", "sliding")
     ]
+
+
+def test_an_engine_without_slots_is_refused():
+    with pytest.raises(UsageError, match="the engine dense has no slots to watch"):
+        api.watch_case(api.find_case("anchor-a"), options=RunOptions(engine="dense"))
 
 
 def test_what_is_captured_does_not_change_what_is_seen():
