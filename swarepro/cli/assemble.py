@@ -53,7 +53,7 @@ class RunFlags:
 
 
 def assemble(
-    name: str | None, options: CaseOptions, flags: RunFlags
+    name: str | None, options: CaseOptions, flags: RunFlags, *, receives: bool = True
 ) -> tuple[CaseSpec, api.RunOptions]:
     """Return the case to run and how to run it.
 
@@ -61,13 +61,14 @@ def assemble(
         name: a shipped case or a TOML path; None = from options alone.
         options: what to run.
         flags: how to run it.
+        receives: the command has the option --recv.
 
     Raises:
         UsageError: options that contradict each other, that are missing, or cannot be read.
         CaseError: no such case, or a case that cannot be read.
     """
     case = build_case(name, options)
-    _check_recv(case, flags.recv)
+    _check_recv(case, flags.recv, receives=receives)
     return case, build_options(flags)
 
 
@@ -173,13 +174,19 @@ def _prompt(options: CaseOptions) -> PromptSpec | None:
     return PromptSpec(text=options.prompt)
 
 
-def _check_recv(case: CaseSpec, recv: Path | None) -> None:
+def _check_recv(case: CaseSpec, recv: Path | None, *, receives: bool) -> None:
     """Hidden states are received exactly where a stage does not start at layer 0."""
     begins_inside = case.layers is not None and split_range(case.layers)[0] > 0
     if recv is not None and not begins_inside:
         raise UsageError(
             "--recv needs --layers that do not start at layer 0",
             hint="a stage that starts at layer 0 receives nothing",
+        )
+    if begins_inside and not receives:
+        raise UsageError(
+            f"layers {case.layers} do not start at layer 0, and this command has no hidden states"
+            " that they could receive",
+            hint="choose layers that start at layer 0; `swarepro run --recv BUNDLE` runs others",
         )
     if recv is None and begins_inside:
         raise UsageError(

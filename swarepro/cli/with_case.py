@@ -73,7 +73,10 @@ def with_case(
                 how.pop("fault", None)
                 return command(None, build_options(RunFlags(**how)), **given)
             faults = tuple(how.pop("fault", None) or ())
-            spec, run_options = assemble(name, CaseOptions(**what), RunFlags(faults=faults, **how))
+            flags = RunFlags(faults=faults, **how)
+            spec, run_options = assemble(
+                name, CaseOptions(**what), flags, receives="recv" in shared
+            )
             return command(spec, run_options, **given)
 
         own = list(inspect.signature(command).parameters.values())[2:]

@@ -50,11 +50,12 @@ def calibrate_case(case: CaseSpec, options: RunOptions, *, out: Path, progress: 
     if options.faults or options.engine != "paged":
         raise UsageError(
             "a floor is measured on a healthy run of the stage runtime",
-            hint="leave out faults and --engine",
+            hint="leave out the faults and the other engine",
         )
     if options.capture.store != "tensor":
         raise UsageError(
-            "a floor is measured on tensors, and digests were asked for", hint="leave out --store"
+            "a floor is measured on tensors, and digests were asked for",
+            hint="capture tensors: RunOptions(capture=CaptureOptions(store='tensor'))",
         )
     if out.exists():
         raise UsageError(
@@ -66,7 +67,7 @@ def calibrate_case(case: CaseSpec, options: RunOptions, *, out: Path, progress: 
             f"cannot write {out}: {out.parent} is no folder",
             hint="make it first, or choose another --out",
         )
-    prepared = prepare(case, options, copies=2, progress=progress)
+    prepared = prepare(case, options, copies=2, needs_tensors=True, progress=progress)
     variants = legal_variants(case, options, prepared.plan, route=prepared.route)
     largest: dict[_Key, _Largest] = {}
     told: list[FloorVariant] = []
@@ -108,7 +109,9 @@ def _add(
     own: Bundle, variant: Variant, folder: Path, largest: dict[_Key, _Largest], progress: Progress
 ) -> FloorVariant:
     """Run ``variant`` and add how far it is from the case's own run; its bundle goes again."""
-    prepared = prepare(variant.case, variant.options, copies=1, progress=progress)
+    prepared = prepare(
+        variant.case, variant.options, copies=1, needs_tensors=True, progress=progress
+    )
     run_to_bundle(
         prepared,
         folder,

@@ -59,7 +59,12 @@ def capture_transformers(
         if tensor.point.name not in ABSENT
     ]
     estimate = estimate_capture(expected, capture, last_stage=0, engine="transformers")
-    check_budget(estimate.num_bytes, options.max_bundle_bytes, copies=1)
+    check_budget(
+        estimate.num_bytes,
+        options.max_bundle_bytes,
+        copies=1,
+        could_be_digests=capture.store == "tensor",
+    )
     progress(f"loading {case.model} into transformers", 0, 1)
     hf = load_transformers(checkpoint, dtype=dtype, attention=attention)
     progress(f"loading {case.model} into transformers", 1, 1)

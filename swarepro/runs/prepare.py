@@ -62,7 +62,12 @@ class Prepared:
 
 
 def prepare(
-    case: CaseSpec, options: RunOptions, *, copies: int = 1, progress: Progress
+    case: CaseSpec,
+    options: RunOptions,
+    *,
+    copies: int = 1,
+    needs_tensors: bool = False,
+    progress: Progress,
 ) -> Prepared:
     """Check everything that can be checked, then load the weights.
 
@@ -70,6 +75,7 @@ def prepare(
         case: what to run.
         options: how.
         copies: bundles that will lie on disk at the same time, for the size budget; 0 = none.
+        needs_tensors: digests would not do; an error does not advise them.
         progress: told when weights are loaded.
 
     Raises:
@@ -90,7 +96,7 @@ def prepare(
         raise UsageError(
             f"a stage that starts at layer {plan.stages[0].layer_start} needs the hidden states"
             " that it receives",
-            hint="give a bundle that stores them with --recv BUNDLE",
+            hint="`swarepro run CASE --recv BUNDLE` takes them from a bundle that stores them",
         )
     launches = describe_launches(checkpoint.config, dtype=case.dtype, backend=backend)
     computed = DENSE_DTYPES.get(options.engine, case.dtype)
@@ -102,7 +108,12 @@ def prepare(
         last_stage=len(plan.stages) - 1,
         engine=None if options.engine == "paged" else f"the engine {options.engine}",
     )
-    check_budget(estimate.num_bytes * copies, options.max_bundle_bytes, copies=copies)
+    check_budget(
+        estimate.num_bytes * copies,
+        options.max_bundle_bytes,
+        copies=copies,
+        could_be_digests=capture.store == "tensor" and not needs_tensors,
+    )
     progress(f"loading {case.model}", 0, 1)
     model = load_model(checkpoint, plan, dtype=case.dtype, backend=backend)
     progress(f"loading {case.model}", 1, 1)
@@ -253,14 +264,19 @@ def check_memory(plan: RunPlan, config: ModelConfig, *, dtype: str, on_cpu: bool
         )
 
 
-def check_budget(estimate: int, budget: int, *, copies: int) -> None:
-    """Raise UsageError when ``estimate`` bytes of ``copies`` bundles exceed the budget."""
+def check_budget(estimate: int, budget: int, *, copies: int, could_be_digests: bool) -> None:
+    """Raise UsageError when ``estimate`` bytes of ``copies`` bundles exceed the budget.
+
+    ``could_be_digests``: tensors are stored, and need not be.
+    """
     if estimate <= budget:
         return
     what = "the bundle" if copies == 1 else f"{copies} bundles"
     raise UsageError(
         f"{what} would take about {_size(estimate)}; the budget is {_size(budget)}",
-        hint="store digests (--store digest), choose --points, or raise --max-bundle-bytes",
+        hint="store digests (--store digest), choose --points, or raise --max-bundle-bytes"
+        if could_be_digests
+        else "choose --points, or raise --max-bundle-bytes",
     )
 
 
