@@ -52,6 +52,12 @@ def calibrate_case(case: CaseSpec, options: RunOptions, *, out: Path, progress: 
             "a floor is measured on a healthy run of the stage runtime",
             hint="leave out the faults and the other engine",
         )
+    if case.background:
+        raise UsageError(
+            f"the case {case.name} runs with the fault {', '.join(case.background)} in both arms: a"
+            " floor measured with a defect means nothing",
+            hint="leave `background` out of a copy of the case, and calibrate that",
+        )
     if options.capture.store != "tensor":
         raise UsageError(
             "a floor is measured on tensors, and digests were asked for",

@@ -177,6 +177,16 @@ def test_what_cannot_be_calibrated(tmp_path: Path, options: RunOptions, said: st
     assert not (tmp_path / "f").exists()
 
 
+def test_a_case_with_a_defect_in_both_arms_has_no_floor(tmp_path: Path) -> None:
+    case = find_case("padding-rows-stored")
+    assert case.background == ("masked-lanes-multiply",)
+    with pytest.raises(UsageError, match="the fault masked-lanes-multiply in both arms"):
+        api.calibrate_case(case, out=tmp_path / "f")
+    assert not (tmp_path / "f").exists()
+    healthy = msgspec.structs.replace(case, background=())
+    assert api.calibrate_case(healthy, out=tmp_path / "f").entries
+
+
 def test_a_floor_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("mine")
     with pytest.raises(UsageError, match="exists already"):
