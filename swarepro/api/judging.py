@@ -87,7 +87,8 @@ def explain_runs(
         progress: told of every fault.
 
     Raises:
-        IncomparableError: nothing differs, or a floor is needed.
+        IncomparableError: the runs are of other models or prompts, nothing differs, or a floor is
+            needed.
         SwareproError: a bundle cannot be believed, or its model is not there.
     """
     from swarepro.runs.explain import explain_bundles

@@ -15,6 +15,19 @@ from swarepro.compare.steps import phase_of
 from swarepro.errors import IncomparableError
 
 
+def check_prompts(baseline: Manifest, target: Manifest) -> None:
+    """Raise IncomparableError where a session was given other prompts in the two runs."""
+    prompts = zip(baseline.prompts, target.prompts, strict=False)
+    for session, (prompt, other) in enumerate(prompts):
+        # A capture of another program need not say what its prompt was.
+        if prompt and other and prompt != other:
+            raise IncomparableError(
+                f"session {session} has other prompts in the two runs: their values have nothing"
+                " in common",
+                hint="run both with the same tokens",
+            )
+
+
 def find_flips(baseline: Bundle, target: Bundle) -> tuple[Flip, ...]:
     """Return the first token of each session that differs, with what the logits say of it.
 
@@ -22,17 +35,11 @@ def find_flips(baseline: Bundle, target: Bundle) -> tuple[Flip, ...]:
         IncomparableError: the sessions were given other prompts.
     """
     left, right = baseline.manifest, target.manifest
+    check_prompts(left, right)
     found = []
     for session, (prompt, other_prompt, mine, theirs) in enumerate(
         zip(left.prompts, right.prompts, left.tokens, right.tokens, strict=False)
     ):
-        # A capture of another program need not say what its prompt was.
-        if prompt and other_prompt and prompt != other_prompt:
-            raise IncomparableError(
-                f"session {session} has other prompts in the two runs: their values have nothing"
-                " in common",
-                hint="run both with the same tokens",
-            )
         for index, (own, other) in enumerate(zip(mine, theirs, strict=False)):
             if own != other:
                 rows = len(prompt or other_prompt) or _prefilled(left, session)

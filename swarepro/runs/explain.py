@@ -1,7 +1,7 @@
 """Holds every known defect against the first boundary where two runs part."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 
@@ -11,8 +11,7 @@ import numpy.typing as npt
 from swarepro.bundle.read import Bundle, open_bundle
 from swarepro.bundle.schema import Manifest, TensorRecord
 from swarepro.case import convert_case
-from swarepro.compare.assess import assess_bundles, floor_kind
-from swarepro.compare.divergence import compare_bundles
+from swarepro.compare.assess import floor_kind
 from swarepro.compare.explanation import Explanation, Fit, Hypothesis
 from swarepro.compare.floor import Floor, read_floor
 from swarepro.compare.limits import MARGIN, Limits, limits_of
@@ -25,6 +24,7 @@ from swarepro.faults import FAULTS, Fault
 from swarepro.options import CaptureOptions, Progress, RunOptions
 from swarepro.points import Level
 from swarepro.runs.hypotheses import Kept, as_digests, captured_to, places, run_hypothesis
+from swarepro.runs.parting import Parting, check_same_subject, first_parting
 from swarepro.runs.prepare import Prepared, prepare
 
 _BEST_FIRST: tuple[Fit, ...] = ("exact", "within", "leaves", "none", "earlier", "error")
@@ -32,24 +32,14 @@ _ANY_SIZE = 1 << 62
 """Nothing of it is written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _First:
-    """The boundary that is to be explained."""
-
-    step: int
-    session: int
-    name: str
-    position: int | None = None
-    """Of its first row that is off, where steps are not those of both runs."""
-
-
 def explain_bundles(
     baseline: Path, target: Path, *, floor: Path | None, progress: Progress
 ) -> Explanation:
     """See `swarepro.api.explain_runs`."""
     sides = open_bundle(baseline), open_bundle(target)
+    check_same_subject(sides[0].manifest, sides[1].manifest)
     made = None if floor is None else read_floor(floor)
-    first = _first(*sides, made, floor)
+    first = first_parting(*sides, made, floor)
     # Run as the target ran, a defect's run is the target's to the byte, whatever the baseline's
     # chunks and route were.
     target_says = _says_its_case(sides[1].manifest)
@@ -74,44 +64,6 @@ def explain_bundles(
     return search.run()
 
 
-def _first(baseline: Bundle, target: Bundle, floor: Floor | None, path: Path | None) -> _First:
-    """Return where the runs part first.
-
-    Raises:
-        IncomparableError: they do not, or nobody can tell without a floor.
-    """
-    if floor is not None and path is not None:
-        found = assess_bundles(baseline, target, floor, path=path)
-        if found.reason is not None:
-            raise IncomparableError(
-                f"{path} does not judge the runs: {found.reason}",
-                hint="capture tensors (--store tensor) of what the floor has, or leave out --floor",
-            )
-        if found.first is None:
-            raise IncomparableError(
-                f"there is nothing to explain: the runs are {found.verdict}",
-                hint="`swarepro diff-boundaries --floor` says what differs",
-            )
-        first = found.first
-        # Rows that are read otherwise than they were written part where they are read, not where
-        # they were written; the step is the target's.
-        position = None if first.reread else first.positions[0]
-        return _First(step=first.step, session=first.session, name=first.name, position=position)
-    try:
-        parted = compare_bundles(baseline, target).first
-    except IncomparableError as error:
-        raise IncomparableError(
-            error.message,
-            hint="measure a noise floor (`swarepro calibrate`) and give it with --floor",
-        ) from None
-    if parted is None:
-        raise IncomparableError(
-            "there is nothing to explain: no boundary differs",
-            hint="give the bundle of a run that went wrong as TARGET",
-        )
-    return _First(step=parted.step, session=parted.session, name=parted.name.partition("#")[0])
-
-
 class _Search:
     """One boundary, and the known defects."""
 
@@ -119,7 +71,7 @@ class _Search:
         self,
         baseline: Bundle,
         target: Bundle,
-        first: _First,
+        first: Parting,
         floor: Floor | None,
         prepared: Prepared,
         *,
@@ -143,7 +95,7 @@ class _Search:
         self.earlier = None
         """Where the target and a healthy run of its own case part before the boundary, if so."""
         if other is not None:
-            self.earlier = _First(step=other.step, session=other.session, name=other.name)
+            self.earlier = Parting(step=other.step, session=other.session, name=other.name)
 
     def run(self) -> Explanation:
         """Hold each defect against the boundary, and those that fit against the whole run."""
@@ -291,7 +243,7 @@ def _says_its_case(manifest: Manifest) -> bool:
     return manifest.backend.engine == "paged" and "imported" not in manifest.case
 
 
-def _record(target: Bundle, first: _First) -> TensorRecord:
+def _record(target: Bundle, first: Parting) -> TensorRecord:
     """Return the target's record of the boundary in question."""
     for record in target.records:
         if (record.name, record.session) != (first.name, first.session):
@@ -346,7 +298,7 @@ def _prepared(manifest: Manifest, progress: Progress) -> Prepared:
 
 
 def _of(
-    records: Sequence[TensorRecord], first: _First, *, step: int | None = None
+    records: Sequence[TensorRecord], first: Parting, *, step: int | None = None
 ) -> list[TensorRecord]:
     """Return the records of the boundary in question: with positions, or those of one step."""
     return [
@@ -357,7 +309,7 @@ def _of(
     ]
 
 
-def _rows(bundle: Bundle, first: _First, *, step: int) -> Stacked | None:
+def _rows(bundle: Bundle, first: Parting, *, step: int) -> Stacked | None:
     records = _of(bundle.records, first)
     if not records or any(record.file is None or not record.shape for record in records):
         return None

@@ -1,5 +1,6 @@
 """Known defects held against the first boundary where two runs part."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from swarepro.options import CaptureOptions, RunOptions
 from swarepro.points import Level
 from swarepro.report.explanation import explanation_report
 from swarepro.runs.once import run_to_bundle
+from swarepro.runs.parting import check_same_subject
 from swarepro.runs.prepare import prepare
 from swarepro.runtime.wrappers import OpsWrapper, on_ops
+from tests.unit.report import made
 
 CASE = CaseSpec(
     name="explained",
@@ -144,6 +147,39 @@ def test_a_target_that_ran_elsewhere_needs_a_floor(folder: Path) -> None:
     assert {each.fit for each in found.best} == {"within"}
     assert max(each.remainder for each in found.best) < 0.01
     assert all(each.fit != "exact" for each in found.hypotheses)
+
+
+GEMMA4 = "synthetic:gemma4-tiny?layers=6"
+
+
+@pytest.mark.parametrize(
+    ("model", "prompt", "said"),
+    [
+        (GEMMA4, PromptSpec(random=36, seed=3), f"other models, {CASE.model} against {GEMMA4}"),
+        (CASE.model, PromptSpec(random=36, seed=4), "session 0 has other prompts"),
+        (CASE.model, PromptSpec(random=40, seed=3), "session 0 has other prompts"),
+    ],
+)
+@pytest.mark.parametrize("chunks", [(20, 16), (35, 1)])
+def test_runs_of_other_things_are_told_first(
+    folder: Path, tmp_path: Path, model: str, prompt: PromptSpec, said: str, chunks
+) -> None:
+    """Whether or not their steps could be joined without a floor."""
+    left = (prompt.random or 0) - sum(chunks)
+    own = (*chunks, left) if left else chunks
+    session = msgspec.structs.replace(CASE.sessions[0], prompt=prompt, chunks=own)
+    case = msgspec.structs.replace(CASE, sessions=(session,), model=model)
+    target = api.run_case(case, out=tmp_path).bundle
+    with pytest.raises(IncomparableError, match=re.escape(said)) as raised:
+        api.explain_runs(folder / "own", target)
+    assert "floor" not in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_other_paths_may_lead_to_one_model() -> None:
+    ours = made.manifest(model="gguf:/a/gemma.gguf")
+    check_same_subject(ours, made.manifest(model="/b/gemma"))
+    with pytest.raises(IncomparableError, match="of 12 and of 11 layers"):
+        check_same_subject(ours, made.manifest(model="/b/gemma", num_layers=11))
 
 
 def test_a_bundle_that_is_none(folder: Path) -> None:
