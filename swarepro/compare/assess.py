@@ -19,6 +19,7 @@ from swarepro.compare.flips import find_flips, first_other_input, until
 from swarepro.compare.floor import Floor, FloorEntry, Kind, check_floor
 from swarepro.compare.growth import measure_growth, residual_streams
 from swarepro.compare.limits import MARGIN, Limits, limits_of
+from swarepro.compare.names import shown_names
 from swarepro.compare.patterns import Off, patterns
 from swarepro.compare.rereads import Reread, changed_rows
 from swarepro.compare.rows import Missing, Overlap, end_of, part_at
@@ -85,9 +86,11 @@ def assess_bundles(
     entries = {(entry.point, entry.layer): entry for entry in floor.entries}
     starts = _first_differing(boundaries)
     to_the_byte = kind == "order" and same_steps(baseline.manifest, target.manifest)
+    names, target_names = shown_names(baseline.records), shown_names(target.records)
     judged = [
         _judge(
             boundary,
+            names[boundary.parts[0].baseline.index],
             entries.get((boundary.parts[0].baseline.point, boundary.parts[0].baseline.layer)),
             kind,
             margin,
@@ -97,7 +100,10 @@ def assess_bundles(
         for boundary in boundaries
         if boundary.spread is not None or boundary.reason is not None
     ]
-    judged += [(_place(again, baseline), True, _reread(again)) for again in changed_rows(target)]
+    judged += [
+        (_place(again, baseline), True, _reread(again, target_names[again.record.index]))
+        for again in changed_rows(target)
+    ]
     judged.sort(key=lambda item: item[0])
     above = tuple(found for _, is_above, found in judged if is_above)
     unjudged = tuple(found for _, is_above, found in judged if is_above is None)
@@ -115,7 +121,7 @@ def assess_bundles(
     verdict = _class(above, unjudged, within, flips)
     reason = None
     if verdict is VerdictClass.INCOMPARABLE:
-        reason = _blind(unjudged[0], boundaries)
+        reason = _blind(unjudged[0], boundaries, names)
     return Assessment(
         baseline=str(baseline.path),
         target=str(target.path),
@@ -135,10 +141,10 @@ def assess_bundles(
         flips=flips,
         drift=largest_drift(baseline, target, [boundary.parts for boundary in boundaries]),
         growth=growth,
-        unsteady=tuple(again.record.name for again in changed_rows(baseline)),
+        unsteady=tuple(names[again.record.index] for again in changed_rows(baseline)),
         differences=differences(baseline.manifest, target.manifest),
-        only_baseline=_names(aligned.only_baseline, flips),
-        only_target=_names(aligned.only_target, flips),
+        only_baseline=_one_sided(aligned.only_baseline, flips, names),
+        only_target=_one_sided(aligned.only_target, flips, target_names),
     )
 
 
@@ -216,6 +222,7 @@ def _reason(parts: tuple[Overlap, ...]) -> str | None:
 
 def _judge(
     boundary: Boundary,
+    name: str,
     entry: FloorEntry | None,
     kind: Kind,
     margin: float,
@@ -237,7 +244,7 @@ def _judge(
     found = Measured(
         step=first.step,
         session=first.session,
-        name=first.name,
+        name=name,
         point=first.point,
         layer=first.layer,
         kind=first.kind,
@@ -284,12 +291,12 @@ def _place(again: Reread, baseline: Bundle) -> int:
     return next(reached, len(baseline.records))
 
 
-def _reread(again: Reread) -> Measured:
+def _reread(again: Reread, name: str) -> Measured:
     record = again.record
     return Measured(
         step=record.step,
         session=record.session,
-        name=record.name,
+        name=name,
         point=record.point,
         layer=record.layer,
         kind=record.kind,
@@ -355,22 +362,25 @@ def _unjudged_before(judged: Sequence[tuple[int, bool | None, Measured]]) -> int
     return verdicts[: verdicts.index(True)].count(None) if True in verdicts else 0
 
 
-def _blind(found: Measured, boundaries: Sequence[Boundary]) -> str:
+def _blind(found: Measured, boundaries: Sequence[Boundary], names: Sequence[str]) -> str:
     """Say why a boundary that differs has no verdict."""
     for boundary in boundaries:
         first = boundary.parts[0].baseline
-        if boundary.reason and (first.name, first.session) == (found.name, found.session):
+        place = names[first.index], first.session
+        if boundary.reason and place == (found.name, found.session):
             return f"{found.name} of step {found.step} differs, and {boundary.reason}"
     return f"{found.name} of step {found.step} differs, and the floor says nothing of it"
 
 
-def _names(rows: tuple[Missing, ...], flips: tuple[Flip, ...]) -> tuple[str, ...]:
+def _one_sided(
+    rows: tuple[Missing, ...], flips: tuple[Flip, ...], names: Sequence[str]
+) -> tuple[str, ...]:
     """Return the boundaries that one side alone has, but for what lies after another token."""
     ends = first_other_input(flips)
-    names = {
-        row.record.name: None
+    found = {
+        names[row.record.index]: None
         for row in rows
         if row.positions is None
         or row.positions[0] < ends.get(row.record.session, row.positions[1])
     }
-    return tuple(names)
+    return tuple(found)

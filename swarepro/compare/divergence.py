@@ -18,7 +18,7 @@ from swarepro.compare.align import (
 )
 from swarepro.compare.inputs import Inputs
 from swarepro.compare.judge import Judge, Judged
-from swarepro.compare.names import ranks, shown_name
+from swarepro.compare.names import shown_names
 from swarepro.compare.origin import find_inputs, origin_of
 from swarepro.compare.patterns import Off, patterns
 from swarepro.compare.rows import Missing, whole_records
@@ -220,7 +220,7 @@ def _conclude(
         | (lacking(baseline.manifest, baseline.records) & lacking(target.manifest, target.records)),
     )
     opened = _open_answer(diverged, inputs, judge)
-    names, target_names = _names(baseline), _names(target)
+    names, target_names = shown_names(baseline.records), shown_names(target.records)
     shown = {
         id(item): _boundary(opened.get(id(item), item), _origin(item, inputs), names)
         for item in aligned.judged
@@ -278,12 +278,6 @@ def _last_step(baseline: Bundle, target: Bundle) -> int | None:
     """Return the last step that both runs have, where one of them goes further."""
     left, right = baseline.manifest, target.manifest
     return None if len(left.steps) == len(right.steps) else last_common_step(left, right)
-
-
-def _names(bundle: Bundle) -> tuple[str, ...]:
-    """Return how users see each record, by its index."""
-    pairs = zip(bundle.records, ranks(bundle.records), strict=True)
-    return tuple(shown_name(record, rank) for record, rank in pairs)
 
 
 def _earliest(diverged: Sequence[Judged], kind: PointKind) -> Judged | None:

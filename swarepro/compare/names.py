@@ -31,6 +31,12 @@ def shown_name(record: TensorRecord, rank: int) -> str:
     return tensor_key(record.name, rank)
 
 
+def shown_names(records: Sequence[TensorRecord]) -> tuple[str, ...]:
+    """Return how users see each of ``records``: all of a run, in execution order."""
+    pairs = zip(records, ranks(records), strict=True)
+    return tuple(shown_name(record, rank) for record, rank in pairs)
+
+
 class Marks:
     """Tells boundaries of one step, name and session apart, as they come in execution order.
 

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from swarepro.bundle.read import Bundle, open_bundle
-from swarepro.bundle.schema import Manifest, TensorRecord
+from swarepro.bundle.schema import Manifest, StageEntry, TensorRecord
 from swarepro.case import convert_case
 from swarepro.compare.assess import floor_kind
 from swarepro.compare.explanation import Explanation, Fit, Hypothesis
 from swarepro.compare.floor import Floor, read_floor
 from swarepro.compare.limits import MARGIN, Limits, limits_of
+from swarepro.compare.names import shown_name, told_apart
 from swarepro.compare.rows import end_of, first_appearances
 from swarepro.compare.settings import differences
 from swarepro.compare.spread import vector_errors
@@ -24,6 +25,7 @@ from swarepro.faults import FAULTS, Fault
 from swarepro.options import CaptureOptions, Progress, RunOptions
 from swarepro.points import Level
 from swarepro.runs.hypotheses import Kept, as_digests, captured_to, places, run_hypothesis
+from swarepro.runs.once import stage_entries
 from swarepro.runs.parting import Parting, check_same_subject, first_parting
 from swarepro.runs.prepare import Prepared, prepare
 
@@ -57,7 +59,7 @@ def explain_bundles(
         if made is None:
             raise IncomparableError(
                 "a healthy run of the target's case is not the target here: they part at"
-                f" step {earlier.step} {earlier.name}, before step {first.step} {first.name}",
+                f" step {earlier.step} {earlier.shown}, before step {first.step} {first.shown}",
                 hint="it ran elsewhere, or with another version: measure a floor (`swarepro"
                 " calibrate`) and give it with --floor",
             )
@@ -95,7 +97,7 @@ class _Search:
         self.earlier = None
         """Where the target and a healthy run of its own case part before the boundary, if so."""
         if other is not None:
-            self.earlier = Parting(step=other.step, session=other.session, name=other.name)
+            self.earlier = other
 
     def run(self) -> Explanation:
         """Hold each defect against the boundary, and those that fit against the whole run."""
@@ -121,7 +123,7 @@ class _Search:
             target=str(self._target.path),
             step=self._record.step,
             session=self._first.session,
-            name=self._first.name,
+            name=self._first.shown,
             layer=self._record.layer,
             kind=self._record.kind,
             num_values=total,
@@ -142,7 +144,9 @@ class _Search:
         if self._to_the_byte:
             earlier = self._parting(kept)
             if earlier is not None:
-                return replace(hypothesis, fit="earlier", earlier=_words(earlier))
+                return replace(
+                    hypothesis, fit="earlier", earlier=f"step {earlier.step} {earlier.shown}"
+                )
         return self._hold(hypothesis, kept)
 
     def _run(self, fault: str | None) -> Kept:
@@ -150,18 +154,32 @@ class _Search:
         return run_hypothesis(self._prepared, fault, name=self._first.name, steps=self._last + 1)
 
     def _stack(self, kept: Kept) -> Stacked | None:
-        return _stacked(_of(kept.records, self._first), kept.rows, step=self._last)
+        records = _with_positions(self._of(kept.records))
+        return _stacked(records, kept.rows, step=self._last)
 
-    def _parting(self, kept: Kept) -> TensorRecord | None:
+    def _of(
+        self, records: Sequence[TensorRecord], *, step: int | None = None
+    ) -> list[TensorRecord]:
+        """Return a run's records of the boundary in question."""
+        return _of(stage_entries(self._prepared), records, self._first, step=step)
+
+    def _parting(self, kept: Kept) -> Parting | None:
         """Return the first boundary before the one in question at which a run is not the target."""
-        for place, record in places(kept.records).items():
+        marked = told_apart(stage_entries(self._prepared), kept.records)
+        for (place, record), (_, mark) in zip(places(kept.records).items(), marked, strict=True):
             theirs = self._by_place.get(place)
             if theirs is None or theirs.algorithm != record.algorithm:
                 continue
             if theirs.index >= self._record.index:
                 continue
             if (theirs.digest, theirs.shape) != (record.digest, record.shape):
-                return record
+                return Parting(
+                    step=record.step,
+                    session=record.session,
+                    name=record.name,
+                    mark=mark,
+                    shown=shown_name(record, place[-1]),
+                )
         return None
 
     def _hold(self, hypothesis: Hypothesis, kept: Kept) -> Hypothesis:
@@ -186,8 +204,8 @@ class _Search:
 
     def _by_digest(self, hypothesis: Hypothesis, kept: Kept) -> Hypothesis:
         """Compare a boundary whose rows are no positions, or that was stored as a digest."""
-        mine = next((r for r in _of(kept.records, self._first, step=self._last)), None)
-        healthy = _of(self._healthy, self._first, step=self._last)
+        mine = next(iter(self._of(kept.records, step=self._last)), None)
+        healthy = self._of(self._healthy, step=self._last)
         ours = healthy[0] if healthy else None
         if mine is None:
             return replace(hypothesis, fit="error", error="it does not reach the boundary")
@@ -245,22 +263,16 @@ def _says_its_case(manifest: Manifest) -> bool:
 
 def _record(target: Bundle, first: Parting) -> TensorRecord:
     """Return the target's record of the boundary in question."""
-    for record in target.records:
-        if (record.name, record.session) != (first.name, first.session):
-            continue
+    for record in _of(target.manifest.stages, target.records, first):
         if first.position is None:
             if record.step == first.step:
                 return record
         elif first.position in range(record.row_start or 0, end_of(record)):
             return record
     raise IncomparableError(
-        f"{first.name} of step {first.step} is in the baseline alone",
+        f"{first.shown} of step {first.step} is in the baseline alone",
         hint="capture the same points in both runs",
     )
-
-
-def _words(record: TensorRecord) -> str:
-    return f"step {record.step} {record.name}"
 
 
 def _reaching(manifest: Manifest, record: TensorRecord) -> int:
@@ -298,19 +310,27 @@ def _prepared(manifest: Manifest, progress: Progress) -> Prepared:
 
 
 def _of(
-    records: Sequence[TensorRecord], first: Parting, *, step: int | None = None
+    stages: Sequence[StageEntry],
+    records: Sequence[TensorRecord],
+    first: Parting,
+    *,
+    step: int | None = None,
 ) -> list[TensorRecord]:
-    """Return the records of the boundary in question: with positions, or those of one step."""
+    """Return the records of the boundary in question, of all steps or of one."""
     return [
         record
-        for record in records
-        if (record.name, record.session) == (first.name, first.session)
-        and (record.step == step if step is not None else record.row_start is not None)
+        for record, mark in told_apart(stages, records)
+        if (record.name, record.session, mark) == (first.name, first.session, first.mark)
+        and step in (None, record.step)
     ]
 
 
+def _with_positions(records: Sequence[TensorRecord]) -> list[TensorRecord]:
+    return [record for record in records if record.row_start is not None]
+
+
 def _rows(bundle: Bundle, first: Parting, *, step: int) -> Stacked | None:
-    records = _of(bundle.records, first)
+    records = _with_positions(_of(bundle.manifest.stages, bundle.records, first))
     if not records or any(record.file is None or not record.shape for record in records):
         return None
     for record in records:

@@ -9,18 +9,29 @@ from swarepro.compare.assess import assess_bundles
 from swarepro.compare.divergence import compare_bundles
 from swarepro.compare.flips import check_prompts
 from swarepro.compare.floor import Floor
+from swarepro.compare.names import shown_names, told_apart
 from swarepro.errors import IncomparableError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """The boundary that is to be explained."""
+    """The boundary that is to be explained.
+
+    Attributes:
+        step: where it is.
+        session: whose rows it holds.
+        name: of its records.
+        mark: what tells it from others of its step, name and session, see `swarepro.compare.names`.
+        shown: how users see it, with ``#N`` for a later one in the step.
+        position: of its first row that is off, where steps are not those of both runs.
+    """
 
     step: int
     session: int
     name: str
+    mark: int
+    shown: str
     position: int | None = None
-    """Of its first row that is off, where steps are not those of both runs."""
 
 
 def check_same_subject(baseline: Manifest, target: Manifest) -> None:
@@ -70,7 +81,8 @@ def first_parting(
         # Rows that are read otherwise than they were written part where they are read, not where
         # they were written; the step is the target's.
         position = None if first.reread else first.positions[0]
-        return Parting(step=first.step, session=first.session, name=first.name, position=position)
+        bundle = target if first.reread else baseline
+        return _parting(bundle, first.name, first.step, first.session, position)
     try:
         parted = compare_bundles(baseline, target).first
     except IncomparableError as error:
@@ -83,4 +95,17 @@ def first_parting(
             "there is nothing to explain: no boundary differs",
             hint="give the bundle of a run that went wrong as TARGET",
         )
-    return Parting(step=parted.step, session=parted.session, name=parted.name.partition("#")[0])
+    return _parting(baseline, parted.name, parted.step, parted.session)
+
+
+def _parting(
+    bundle: Bundle, shown: str, step: int, session: int, position: int | None = None
+) -> Parting:
+    """Return the boundary of a run that a comparison shows as ``shown``."""
+    marked = told_apart(bundle.manifest.stages, bundle.records)
+    name, mark = next(
+        (record.name, mark)
+        for seen, (record, mark) in zip(shown_names(bundle.records), marked, strict=True)
+        if (seen, record.session) == (shown, session)
+    )
+    return Parting(step=step, session=session, name=name, mark=mark, shown=shown, position=position)

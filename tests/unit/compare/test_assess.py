@@ -68,6 +68,22 @@ def run(change=None, *, steps=((0, ROWS),), tokens=((7, 8),), decode=(), **more)
     )
 
 
+def chain(*, second: float) -> Run:
+    """Three stages; ``second`` is what the second one sends."""
+    sent = [
+        item(points.BOUNDARY_SEND_HIDDEN, np.full((2, 8), value), stage=rank, occurrence=rank)
+        for rank, value in enumerate((1.0, second))
+    ]
+    return Run(
+        items=sent,
+        steps=spans((0, 2)),
+        stages=stages((0, 1), (1, 2), (2, 4)),
+        num_layers=4,
+        prompts=((1, 2),),
+        tokens=((),),
+    )
+
+
 @pytest.fixture
 def assessed(tmp_path: Path):
     def assess(baseline: Run, target: Run, *, made=None, whole=None, **more) -> Assessment:
@@ -480,3 +496,21 @@ def test_a_row_that_a_slice_shows_again_is_no_difference(assessed, other: int) -
         sides.append(made)
     verdict = assessed(*sides).verdict
     assert verdict is (VerdictClass.INCOMPARABLE if other else VerdictClass.IDENTICAL)
+
+
+def test_what_crosses_a_stage_edge_is_named_by_its_stage(assessed) -> None:
+    sent = FloorEntry(
+        point=points.BOUNDARY_SEND_HIDDEN.name,
+        layer=None,
+        order=1e-3,
+        order_l2=1e-3,
+        precision=1e-2,
+        precision_l2=1e-2,
+    )
+    found = assessed(chain(second=1.0), chain(second=2.0), made=[sent])
+    assert (found.verdict, found.first.name) == ("WRONG", "boundary_send_hidden#1")
+
+
+def test_an_edge_that_no_floor_knows_is_named_so_too(assessed) -> None:
+    blind = assessed(chain(second=1.0), chain(second=2.0))
+    assert blind.reason.startswith("boundary_send_hidden#1 of step 0 differs, and the floor says")

@@ -149,6 +149,26 @@ def test_a_target_that_ran_elsewhere_needs_a_floor(folder: Path) -> None:
     assert all(each.fit != "exact" for each in found.hypotheses)
 
 
+def test_a_boundary_that_several_stages_have_is_held_and_shown_as_the_diff_does(
+    tmp_path: Path,
+) -> None:
+    """Only layer 5 is a full one, and it lies in the second of three stages."""
+    case = msgspec.structs.replace(
+        CASE, model="synthetic:gemma3-tiny?layers=9", stages="0:3,3:6,6:9"
+    )
+    edges = CaptureOptions(points=("boundary_send_hidden",))
+    own = api.run_case(case, out=tmp_path, run_id="own", options=RunOptions(capture=edges)).bundle
+    options = RunOptions(faults=("rope-factor-missing",), capture=edges)
+    bad = api.run_case(case, out=tmp_path, run_id="bad", options=options).bundle
+    first = api.diff_runs(own, bad).first
+    assert first is not None and first.name == "boundary_send_hidden#1"
+    found = api.explain_runs(own, bad)
+    assert found.name == first.name
+    assert "the target's boundary_send_hidden#1" in explanation_report(found).headline.lower()
+    assert found.baseline_differing > 0
+    assert "rope-factor-missing" in [each.fault for each in found.best]
+
+
 GEMMA4 = "synthetic:gemma4-tiny?layers=6"
 
 
