@@ -23,6 +23,7 @@ from swarepro.compare.origin import find_inputs, origin_of
 from swarepro.compare.patterns import Off, patterns
 from swarepro.compare.rows import Missing, whole_records
 from swarepro.compare.settings import differences, tokens_differ
+from swarepro.compare.steadiness import Steadiness
 from swarepro.compare.steps import last_common_step, several_sessions
 from swarepro.compare.types import (
     BoundaryDiff,
@@ -54,6 +55,8 @@ class _Aligned:
         identical: their baseline records (several a boundary when aligned by position).
         judged: all other boundaries, in execution order.
         whole: by position, the baseline's records all of whose rows are compared.
+        rereads: by position, slices that were read for `swarepro.compare.steadiness`.
+        unsteady: likewise, the baseline's records that it shows otherwise than it wrote them.
     """
 
     num_identical: int
@@ -63,6 +66,8 @@ class _Aligned:
     only_target: tuple[Missing, ...]
     skipped: tuple[str, ...]
     whole: tuple[TensorRecord, ...] = ()
+    rereads: int = 0
+    unsteady: tuple[TensorRecord, ...] = ()
 
 
 def compare_bundles(
@@ -165,9 +170,10 @@ def _by_position(
     alignment = align_positions(baseline, target, skip=skip)
     identical: list[TensorRecord] = []
     judged: list[Judged] = []
+    steadiness = Steadiness(baseline, target, alignment.joined)
     for done, joined in enumerate(alignment.joined):
         progress("comparing rows", done, len(alignment.joined))
-        found = judge.by_rows(joined)
+        found = steadiness.judge(joined, judge.by_rows(joined))
         if found is None:
             identical += (part.baseline for part in joined.overlaps)
         else:
@@ -183,6 +189,8 @@ def _by_position(
         whole=tuple(
             record for joined in alignment.joined for record in whole_records(joined.overlaps)
         ),
+        rereads=steadiness.checked,
+        unsteady=steadiness.unsteady,
     )
 
 
@@ -253,6 +261,8 @@ def _conclude(
         differences=differences(baseline.manifest, target.manifest),
         several_sessions=several_sessions(baseline.manifest, target.manifest),
         last_step=_last_step(baseline, target) if align == "step" else None,
+        rereads=aligned.rereads,
+        unsteady=tuple(names[record.index] for record in aligned.unsteady),
     )
 
 
@@ -332,6 +342,7 @@ def _boundary(item: Judged, origin: Origin | None, names: Sequence[str]) -> Boun
         origin=origin,
         reason=item.reason,
         numbers=item.numbers,
+        reread_at=item.target.step if item.reread else None,
     )
 
 

@@ -1,6 +1,5 @@
 """Judges aligned boundaries: digests first, bytes where the digests leave a question open."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,17 +8,15 @@ from swarepro.bundle.dtypes import DTYPES
 from swarepro.bundle.read import Bundle
 from swarepro.bundle.schema import TensorRecord
 from swarepro.compare.align import JoinedRows
-from swarepro.compare.floats import Array
 from swarepro.compare.heads import head_dims
 from swarepro.compare.reading import Reading
 from swarepro.compare.rows import Overlap, part_at
 from swarepro.compare.tensor_diff import DiffAccumulator
 from swarepro.compare.types import TensorDiff, Tolerance, Verdict
-from swarepro.compare.windows import windows
+from swarepro.compare.windows import cached, windows, words
 
 NOT_STORED = "digests differ, and a tolerance cannot judge digests: run with --store tensor"
 OTHER_DIGESTS = "digests of two kinds say nothing about each other: run with --store tensor"
-_CACHED_BYTES = 1 << 18
 ROWS_NOT_STORED = "rows can only be joined from stored tensors: run with --store tensor"
 
 
@@ -33,6 +30,7 @@ class Judged:
         verdict: of the boundary.
         reason: see `swarepro.compare.types.BoundaryDiff`.
         numbers: None where no tensor was opened.
+        reread: rows that an earlier step wrote are shown otherwise, in the target itself.
     """
 
     baseline: TensorRecord
@@ -40,6 +38,7 @@ class Judged:
     verdict: Verdict
     reason: str | None = None
     numbers: TensorDiff | None = None
+    reread: bool = False
 
 
 class Judge:
@@ -202,11 +201,11 @@ class Judge:
         baseline, target = Reading(self._baseline), Reading(self._target)
         for part in parts:
             for start, mine, theirs in windows(self._baseline, self._target, part):
-                for rows in _cached(mine, theirs):
+                for rows in cached(mine, theirs):
                     left, right, row = mine[rows], theirs[rows], start + rows.start
                     baseline.see(part.baseline, left, row=part.baseline_row + row)
                     target.see(part.target, right, row=part.target_row + row)
-                    same = same and np.array_equal(_words(left), _words(right))
+                    same = same and np.array_equal(words(left), words(right))
         self.tensors_opened += baseline.check() + target.check()
         return same
 
@@ -236,20 +235,6 @@ def _judged(
         reason=reason,
         numbers=numbers,
     )
-
-
-def _cached(mine: Array, theirs: Array) -> Iterator[slice]:
-    """Yield slices of rows that stay in the processor's cache from one reading to the next."""
-    widest = max(rows.nbytes // max(1, len(rows)) for rows in (mine, theirs))
-    height = max(1, _CACHED_BYTES // max(1, widest))
-    for start in range(0, len(mine), height):
-        yield slice(start, min(start + height, len(mine)))
-
-
-def _words(rows: Array) -> Array:
-    """Return the bytes of contiguous ``rows``, in words as wide as fit: they compare fastest."""
-    flat = rows.reshape(-1).view(np.uint8)
-    return flat.view(np.uint64) if flat.nbytes % 8 == 0 else flat
 
 
 def _is_whole_and_equal(part: Overlap) -> bool:

@@ -86,6 +86,8 @@ class BoundaryDiff:
         reason: why it is INCOMPARABLE, or why it diverges without numbers (another shape or dtype);
             else None.
         numbers: None where bytes are equal, where tensors were not stored, or were not opened.
+        reread_at: the target's step that shows rows otherwise than an earlier one wrote them, which
+            is why it DIVERGED, by position; ``step`` is where the baseline shows them. Else None.
     """
 
     step: int
@@ -98,6 +100,7 @@ class BoundaryDiff:
     reason: str | None = None
     numbers: TensorDiff | None = None
     session: int = 0
+    reread_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,10 @@ class Divergence:
         several_sessions: one of the runs has several, so that a boundary is named with its session.
         last_step: by step, the last one that both runs have, where one of them goes further: what
             lies beyond is neither compared nor one-sided; else None.
+        rereads: by position, slices of the pools, on both sides, that were read only to hold later
+            readings of a row against its first write.
+        unsteady: names of boundaries where the baseline itself shows rows otherwise than it wrote
+            them: it is no measure.
     """
 
     baseline: str
@@ -176,6 +183,8 @@ class Divergence:
     verified: bool = False
     several_sessions: bool = False
     last_step: int | None = None
+    rereads: int = 0
+    unsteady: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

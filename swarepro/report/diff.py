@@ -92,6 +92,12 @@ def _where_they_part(divergence: Divergence) -> str:
     # Whether the value or a store before it is bad is known only where nothing may lie before.
     if first.kind is PointKind.VALUE:
         return f"{'A bad value' if is_exact else 'A value differs'}: the runs part {place}."
+    if first.reread_at is not None:
+        return (
+            "Rows of a pool changed after they were written: the runs part"
+            f" {place}, where {literal(first.reason or MISSING)}, at its step {first.reread_at}."
+            f" {_harm(divergence)}"
+        )
     if first.kind is PointKind.STATE:
         if not is_store(first.name):
             what = "The pool differs before a store"
@@ -332,6 +338,11 @@ def _lines(divergence: Divergence) -> list[str]:
         lines.append(f"Not compared, because it differs by intent or cannot be matched: {names}.")
     if divergence.first is not None and bound_of(divergence, divergence.first) != "exact":
         lines.append(f"{_why_before(divergence.first)}: read it as here or before.")
+    if divergence.unsteady:
+        lines.append(
+            "The baseline itself reads rows otherwise than it wrote them, first at"
+            f" {literal(divergence.unsteady[0])}: it is no measure."
+        )
     if divergence.tokens_differ:
         lines.append("The generated tokens differ.")
     lines.append(
@@ -340,6 +351,12 @@ def _lines(divergence: Divergence) -> list[str]:
         f" {count(divergence.tensors_opened, 'tensor')} opened for numbers,"
         " the rest judged by digest."
     )
+    if divergence.rereads:
+        slices = count(divergence.rereads, "slice")
+        lines.append(
+            f"Rows of a pool are compared at their first write; {slices} of both sides were read to"
+            " see that they stay."
+        )
     return lines
 
 

@@ -107,7 +107,10 @@ def diff_document(divergence: Divergence) -> Document:
     ``unknown`` (no captured one differs, yet not all were captured and judged), or null where the
     boundary has not diverged. ``bound`` of a milestone is ``exact`` or ``here-or-before``.
     ``positions`` of what is one-sided are ``[start, end)`` of its rows; null = a whole boundary.
-    ``last_step`` is the last that both runs have where one goes further, else null.
+    ``last_step`` is the last that both runs have where one goes further, else null. ``reread_at``
+    is the target's step that shows rows of a pool otherwise than it wrote them, or null; of
+    ``rereads`` slices it was checked, on both sides, that they do not. ``unsteady`` are boundaries
+    where the baseline itself does.
     """
     return {
         "verdict": str(divergence.verdict),
@@ -122,6 +125,8 @@ def diff_document(divergence: Divergence) -> Document:
         "verified": divergence.verified,
         "tokens_differ": divergence.tokens_differ,
         "last_step": divergence.last_step,
+        "rereads": divergence.rereads,
+        "unsteady": list(divergence.unsteady),
         "first": _milestone(divergence, divergence.first),
         "first_state": _milestone(divergence, divergence.first_state),
         "first_value": _milestone(divergence, divergence.first_value),
@@ -177,6 +182,7 @@ def _boundary(boundary: BoundaryDiff | None) -> Document | None:
         "verdict": str(boundary.verdict),
         "origin": boundary.origin,
         "reason": boundary.reason,
+        "reread_at": boundary.reread_at,
     }
 
 

@@ -95,6 +95,8 @@ def first_parting(
             "there is nothing to explain: no boundary differs",
             hint="give the bundle of a run that went wrong as TARGET",
         )
+    if parted.reread_at is not None:
+        return _parting(target, parted.name, parted.reread_at, parted.session)
     return _parting(baseline, parted.name, parted.step, parted.session)
 
 

@@ -7,6 +7,7 @@ from swarepro import points
 from swarepro.compare.divergence import compare_bundles
 from swarepro.compare.types import Tolerance, Verdict
 from swarepro.errors import IncomparableError
+from swarepro.report.diff import diff_report
 from tests.unit.bundle.factory import Run, item, spans
 
 TOLERANCE = Tolerance(atol=1e-4)
@@ -22,8 +23,11 @@ def pool(seed):
     return np.random.default_rng(seed).normal(size=(67, 2, 1, 4)).astype(np.float32)
 
 
-def run(chunks, *, change=None, store=True, scale=1.0, slots=0):
-    """A run over 67 positions; ``change(name, array)`` may edit the arrays over all positions."""
+def run(chunks, *, change=None, store=True, scale=1.0, slots=0, later=()):
+    """A run over 67 positions; ``change(name, array)`` may edit the arrays over all positions.
+
+    Rows of the pool at the positions ``later`` are shown otherwise by steps after their first.
+    """
     tensors = {
         points.EMBEDDING_OUTPUT: hidden(1),
         points.ATTENTION_OUTPUT: hidden(2).reshape(67, 2, 3),
@@ -41,8 +45,7 @@ def run(chunks, *, change=None, store=True, scale=1.0, slots=0):
         at = {"step": step, "store": store}
         ids = np.arange(start, end)
         kv = tensors[points.KV_SLICE_POST_WRITE][visible:end].copy()
-        if step:
-            kv[: start - visible] += 100  # overwritten later: not the row's first write
+        kv[[position - visible for position in later if visible <= position < start]] += 100
         items += [
             item(points.INPUT_IDS, ids, dtype="I64", row_start=start, **at),
             item(points.PREFIX_LEN, np.array(start), dtype="I64", row_start=None, **at),
@@ -317,3 +320,87 @@ def test_tokens_are_compared_as_far_as_both_go(judged, tmp_path):
     bundles[0].tokens = one.tokens
     opened = [r.open(tmp_path / f"x{i}") for i, r in enumerate(bundles)]
     assert compare_bundles(*opened, tolerance=TOLERANCE).tokens_differ
+
+
+def test_the_first_write_is_what_is_compared(judged):
+    """Each side shows it once more, as it was."""
+    found = judged(run(CHUNKED), run(((0, 40), (40, 67))))
+    assert (found.verdict, found.rereads, found.unsteady) == (Verdict.IDENTICAL, 4, ())
+    whole = judged(run(WHOLE), run(WHOLE), align="position")
+    assert (whole.verdict, whole.rereads) == (Verdict.IDENTICAL, 0)  # nothing is shown twice
+
+
+@pytest.mark.parametrize("tolerance", [TOLERANCE, Tolerance(atol=1e6)])
+def test_a_row_that_the_target_changed_after_its_write_diverges_at_any_tolerance(judged, tolerance):
+    found = judged(run(WHOLE), run(CHUNKED, later=(40, 41)), tolerance=tolerance)
+    assert found.verdict is Verdict.DIVERGED
+    (only,) = found.boundaries
+    assert found.first == found.first_state == only
+    assert (only.name, only.step, only.reread_at) == ("L0_kv_slice_post_write", 0, 1)
+    assert only.reason == (
+        "the target shows the rows of positions 40 to 41 otherwise than it wrote them"
+    )
+    assert found.unsteady == ()
+    assert found.compared == 6  # no boundary twice
+    report = diff_report(found)
+    assert report.headline.startswith(
+        "DIVERGED. Rows of a pool changed after they were written: the runs part"
+    )
+    assert "at its step 1. It harms no captured value." in report.headline
+
+
+def test_without_a_tolerance_too(judged):
+    found = judged(run(CHUNKED), run(CHUNKED, later=(50,)), align="position", tolerance=None)
+    assert found.verdict is Verdict.DIVERGED
+    assert (found.first.step, found.first.reread_at) == (1, 1)
+    assert "the row of position 50" in found.first.reason
+
+
+def test_a_baseline_that_changed_rows_is_no_measure(judged):
+    found = judged(run(CHUNKED, later=(40, 63)), run(WHOLE))
+    assert found.verdict is Verdict.INCOMPARABLE
+    assert found.unsteady == ("L0_kv_slice_post_write",)
+    (only,) = found.boundaries
+    assert only.reason == (
+        "the baseline shows 2 rows of positions 40 to 63 otherwise than it wrote them: it is no"
+        " measure"
+    )
+    assert found.compared == 5
+    assert "it is no measure" in diff_report(found).headline
+
+
+def test_an_unsteady_baseline_hides_no_divergence(judged):
+    def off(point, array):
+        if point is points.AFTER_LAYER:
+            array[66] += 1
+
+    found = judged(run(CHUNKED, later=(40,)), run(WHOLE, change=off))
+    assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "after_layer_0")
+    assert not found.exact  # the slice before it could not be judged
+    both = judged(run(CHUNKED, later=(40,)), run(CHUNKED, later=(40,)), align="position")
+    assert (both.verdict, both.first.reread_at) == (Verdict.DIVERGED, 1)
+    assert both.unsteady == ("L0_kv_slice_post_write",)
+
+
+def test_a_row_that_was_written_wrong_diverges_there_and_not_where_it_changed(judged):
+    def off(point, array):
+        if point is points.KV_SLICE_POST_WRITE:
+            array[3] += 1
+
+    found = judged(run(CHUNKED), run(CHUNKED, change=off, later=(40,)), align="position")
+    assert (found.first.step, found.first.reread_at) == (0, None)
+    assert found.first.numbers.positions == (3,)
+
+    def late(point, array):
+        if point is points.KV_SLICE_POST_WRITE:
+            array[66] += 1
+
+    chunks = ((0, 48), (48, 60), (60, 67))
+    found = judged(run(chunks), run(chunks, change=late, later=(40,)), align="position")
+    assert (found.first.step, found.first.reread_at) == (1, 1)
+
+
+def test_by_step_every_reading_is_compared_anyway(judged):
+    found = judged(run(CHUNKED), run(CHUNKED, later=(40,)), tolerance=None)
+    assert (found.align, found.first.step, found.rereads) == ("step", 1, 0)
+    assert found.first.reread_at is None

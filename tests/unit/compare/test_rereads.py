@@ -1,12 +1,15 @@
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from swarepro import api, points
 from swarepro.bundle.read import Bundle, open_bundle
 from swarepro.case import CaseSpec, PromptSpec, SessionSpec
-from swarepro.compare.rereads import changed_rows
+from swarepro.compare.rereads import changed_rows, repeating
+from swarepro.compare.types import Tolerance
+from swarepro.errors import BundleError
 from swarepro.options import RunOptions
 from swarepro.shipped import find_case, load_case, shipped_cases
 from tests.unit.bundle.factory import Run, batch, finish, item, keep, reuse
@@ -101,3 +104,61 @@ def test_rows_that_a_step_goes_back_to_are_its_own(tmp_path: Path) -> None:
     changed = slices((2, 0, 0, rows(1, 2, 3, 9)))  # what the first step wrote, and none since
     run = Run(items=items[:2] + changed, steps=steps, prompts=((1,) * 4,))
     assert found(run.open(tmp_path / "b")) == [(0, 2, "L0_kv_slice_post_write", (2,))]
+
+
+def test_a_window_is_mapped_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 16 bytes, two in a window; a whole tensor is never mapped."""
+    steps = (batch(0, (0, 0, 5)), batch(1, (0, 5, 6)))
+    items = slices((0, 0, 0, rows(1, 2, 3, 4, 5)), (1, 0, 0, rows(1, 2, 3, 4, 9, 6)))
+    bundle = Run(items=items, steps=steps, prompts=((1,) * 6,)).open(tmp_path / "r")
+    asked: list[int] = []
+    mapped = Bundle.rows
+
+    def watched(self, record, start, stop):
+        asked.append(stop - start)
+        return mapped(self, record, start, stop)
+
+    def refused(self, record):
+        raise AssertionError("a whole tensor was mapped")
+
+    monkeypatch.setattr(Bundle, "rows", watched)
+    monkeypatch.setattr(Bundle, "tensor", refused)
+    monkeypatch.setattr("swarepro.compare.windows.WINDOW_BYTES", 32)
+    assert found(bundle) == [(0, 1, "L0_kv_slice_post_write", (4,))]
+    assert asked == [2, 2, 2, 2, 1, 1]
+
+
+def test_a_damaged_slice_is_no_change_of_a_row(tmp_path: Path) -> None:
+    steps = (batch(0, (0, 0, 2)), batch(1, (0, 2, 3)))
+    items = slices((0, 0, 0, rows(1, 2)), (1, 0, 0, rows(1, 2, 3)))
+    bundle = Run(items=items, steps=steps, prompts=((1,) * 3,)).open(tmp_path / "r")
+    (file,) = {bundle.path / record.file for record in bundle.records if record.step == 1}
+    data = bytearray(file.read_bytes())
+    data[-48] ^= 1  # in the first of three rows
+    file.write_bytes(data)
+    with pytest.raises(BundleError, match="its record says"):
+        found(bundle)
+
+
+def test_what_one_step_alone_shows_is_not_read(tmp_path: Path) -> None:
+    items = slices((0, 0, 0, rows(1, 2)), (0, 1, 0, rows(1, 2)))
+    items[1] = (msgspec.structs.replace(items[1][0], occurrence=1), *items[1][1:])
+    steps = (batch(0, (0, 0, 2), (1, 0, 2)),)
+    run = Run(items=items, steps=steps, prompts=((1, 2), (1, 2)), tokens=((), ()))
+    assert repeating(run.open(tmp_path / "r")) == []
+
+
+def test_a_comparison_by_position_sees_the_shift(tmp_path: Path) -> None:
+    """Whatever the tolerance; a healthy run of the same chunks agrees within it."""
+    chunks = msgspec.structs.replace(SHIFT.sessions[0], chunks=(30,))
+    whole = msgspec.structs.replace(SHIFT, sessions=(chunks,))
+    baseline = api.run_case(whole, out=tmp_path, run_id="whole").bundle
+    for run_id, faults in (("ok", ()), ("bad", ("shift-with-global-base",))):
+        options = RunOptions(faults=faults)
+        target = api.run_case(SHIFT, out=tmp_path, run_id=run_id, options=options).bundle
+        diff = api.diff_runs(baseline, target, tolerance=Tolerance(atol=100.0))
+        assert diff.align == "position"
+        assert (diff.verdict == "DIVERGED") is (run_id == "bad")
+        assert diff.rereads > 0
+    assert diff.first is not None
+    assert (diff.first.name, diff.first.reread_at) == ("L0_kv_slice_post_write", 2)

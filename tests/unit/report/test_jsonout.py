@@ -14,15 +14,15 @@ from swarepro.report.jsonout import (
 from tests.unit.report import made
 
 MILESTONE = (
-    "step session name layer kind stage verdict bound origin reason rows positions heads num_rows"
-    " num_heads num_mismatched num_elements first_mismatch max_ulp max_abs relative_l2 cosine"
-    " nonfinite_baseline nonfinite_target"
+    "step session name layer kind stage verdict bound origin reason reread_at rows positions heads"
+    " num_rows num_heads num_mismatched num_elements first_mismatch max_ulp max_abs relative_l2"
+    " cosine nonfinite_baseline nonfinite_target"
 )
 DIFF = (
     "verdict baseline target differences align tolerance compared diverging tensors_opened"
     " verified tokens_differ last_step"
     " first first_state first_value last_identical boundaries only_baseline only_target skipped"
-    " patterns"
+    " patterns rereads unsteady"
 )
 DETERMINISM = (
     "verdict repeats points varying earliest_varying first_value_varying outputs_vary deviating"
