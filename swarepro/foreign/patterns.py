@@ -46,8 +46,8 @@ class Pattern:
     def match(self, name: str) -> Values | None:
         """Return the fields of ``name``, or None when the whole of it does not match.
 
-        A field takes all digits that stand where it is. Time is linear in the length of ``name``
-        for each segment between stars.
+        A field takes a number whole: no digit stands before or behind it. Time is linear in the
+        length of ``name`` for each segment between stars.
         """
         if len(name) > MAX_NAME:
             return None
@@ -134,6 +134,8 @@ def _forward(segment: _Segment, name: str, at: int, end: int, found: Values) -> 
                 return None
             at += len(piece)
             continue
+        if _begins_inside(name, at):
+            return None
         stop = at
         while stop < end and name[stop] in _DIGITS:
             stop += 1
@@ -155,7 +157,7 @@ def _backward(segment: _Segment, name: str, start: int, found: Values) -> int | 
         begin = at
         while begin > start and name[begin - 1] in _DIGITS:
             begin -= 1
-        if not _take(piece, name[begin:at], found):
+        if _begins_inside(name, begin) or not _take(piece, name[begin:at], found):
             return None
         at = begin
     return at
@@ -176,6 +178,11 @@ def _search(segment: _Segment, name: str, at: int, end: int, found: Values) -> i
             return stop
         at += 1
     return None
+
+
+def _begins_inside(name: str, at: int) -> bool:
+    """Return whether a field from ``at`` on would be the rest of a number, not all of it."""
+    return at > 0 and name[at - 1] in _DIGITS
 
 
 def _take(piece: _Field, digits: str, found: Values) -> bool:

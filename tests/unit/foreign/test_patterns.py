@@ -26,6 +26,10 @@ CASES = [
     ("layers.{layer}.", "layers..", None),
     ("layers.{layer}", "layers.-1", None),
     ("layers.{layer}", "layers.1234567890", None),
+    ("*{layer}*", "a1234567890", None),
+    ("*{layer}b", "1234567890b", None),
+    ("a1*{layer}", "a123", None),
+    ("a1*{layer}", "a1.23", {"layer": 23}),
     ("*", "", {}),
     ("logits", "logits", {}),
     ("logits", "Logits", None),
@@ -65,8 +69,19 @@ PIECES = st.lists(
 NAMES = st.text(alphabet="ab./12", max_size=14)
 
 
+class Counted(str):
+    """A name that counts how often one of its characters is asked for."""
+
+    asked = 0
+
+    def __getitem__(self, key):
+        self.asked += 1
+        return super().__getitem__(key)
+
+
 @given(pieces=PIECES, name=NAMES)
 @example(pieces=["*", "layer", "*", "a"], name="1a2a")
+@example(pieces=["*", "layer", "*"], name="1" * 12)
 def test_a_pattern_matches_what_its_regular_expression_does(pieces, name):
     """The reference backtracks over where stars end; a field takes all digits that there are."""
     text = "".join("{" + x + "}" if x in FIELDS else x for x in pieces)
@@ -89,3 +104,11 @@ def test_a_hostile_pair_is_answered_at_once():
     pattern = compile_pattern("*a{layer}*a{step}*a{rank}*a{session}b")
     assert pattern.match("a1" * 256) is None
     assert pattern.match("a1" * 300 + "b") is None  # longer than any name that is looked at
+
+
+@pytest.mark.parametrize("text", ["*{layer}b*", "*{layer}b*{step}d*c", "*{step}*{layer}c"])
+def test_digits_are_looked_at_a_few_times_each(text):
+    """A number is not tried again from each of its digits on."""
+    name = Counted("a" + "1" * 500 + "c")
+    assert compile_pattern(text).match(name) is None
+    assert 0 < name.asked < 5 * len(name)
