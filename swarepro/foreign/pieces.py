@@ -8,7 +8,7 @@ import numpy as np
 
 from swarepro import points
 from swarepro.bundle.digest import digest_bytes
-from swarepro.bundle.schema import SpanEntry, StepEntry, TensorRecord
+from swarepro.bundle.schema import SpanEntry, TensorRecord
 from swarepro.errors import ForeignError
 from swarepro.foreign.gather import Gathered, gather
 from swarepro.foreign.matching import Matched, Matching
@@ -57,10 +57,12 @@ def pieces_of(
     """
     step = timeline.steps[place]
     order = {span.session: at for at, span in enumerate(step.spans)}
+    own = {span.session: (span,) for span in step.spans}
     seen: Counter[str] = Counter()
     for matched in sorted(of_step, key=lambda item: _place(item, place, order)):
         gathered = gather(matched, num_ranks)
-        for span, array, shape in _cut(matched, gathered, step):
+        spans = step.spans if matched.place.session < 0 else own.get(matched.place.session, ())
+        for span, array, shape in _cut(matched, gathered, spans):
             yield _piece(matched, gathered, span, array, shape, place, seen)
 
 
@@ -73,12 +75,12 @@ def _place(matched: Matched, step: int, order: dict[int, int]) -> tuple[points.E
 
 
 def _cut(
-    matched: Matched, gathered: Gathered, step: StepEntry
+    matched: Matched, gathered: Gathered, spans: tuple[SpanEntry, ...]
 ) -> Iterator[tuple[SpanEntry, Array | None, tuple[int, ...]]]:
-    session = matched.place.session
-    spans = tuple(span for span in step.spans if session in (-1, span.session))
     if not spans:
-        raise ForeignError(f"{matched.shown}: session {session} has no span in the step")
+        raise ForeignError(
+            f"{matched.shown}: session {matched.place.session} has no span in the step"
+        )
     row = matched.rule.dims[0] if matched.rule.dims else ""
     total = sum(span.end - span.start for span in spans)
     wanted = {TOKENS: total, ROW: len(spans)}.get(row)

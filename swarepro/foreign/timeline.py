@@ -14,6 +14,7 @@ from swarepro.foreign.index import Index
 from swarepro.foreign.maps import StepRow
 from swarepro.foreign.matching import Matched, Matching
 
+MOST_SESSIONS = 10_000
 _MAX_STEPS = 100_000
 
 
@@ -58,8 +59,23 @@ def make_timeline(
         timeline = _derived(matching, by_step)
     if not timeline.steps:
         raise ForeignError("no step was found", hint="write them down: [[steps]] in the map")
+    num_sessions(timeline)
     _check_rows(timeline, by_step)
     return timeline
+
+
+def num_sessions(timeline: Timeline) -> int:
+    """Return how many sessions the steps have, by the largest number; ForeignError: too many."""
+    sessions = [span.session for step in timeline.steps for span in step.spans]
+    actions = [action for step in timeline.steps for action in step.actions]
+    sessions += [action.session for action in (*actions, *timeline.final_actions)]
+    last = max(sessions, default=0)
+    if last >= MOST_SESSIONS:
+        raise ForeignError(
+            f"session {last}: {MOST_SESSIONS:,} sessions are the most",
+            hint="import fewer sessions at a time; they are numbered from 0",
+        )
+    return last + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +145,10 @@ def _derived(matching: Matching, by_step: dict[int, list[_Counted]]) -> Timeline
     steps: list[StepEntry] = []
     frontier: dict[int, int] = {}
     for place, number in enumerate(sorted(by_step)):
-        sessions = sorted({counted.matched.place.session for counted in by_step[number]})
+        by_session: dict[int, list[_Counted]] = {}
+        for counted in by_step[number]:
+            by_session.setdefault(counted.matched.place.session, []).append(counted)
+        sessions = sorted(by_session)
         if not sessions or (sessions[0] < 0 and len(sessions) > 1):
             what = "some tensors name a session and some none" if sessions else "no tensor has rows"
             raise ForeignError(
@@ -138,7 +157,7 @@ def _derived(matching: Matching, by_step: dict[int, list[_Counted]]) -> Timeline
             )
         spans = []
         for session in sessions:
-            own = [x for x in by_step[number] if x.matched.place.session == session]
+            own = by_session[session]
             num_rows = _rows_of(own)
             named = max(session, 0)
             start = _first_position(own, num_rows, matching.num_ranks, number)
@@ -195,18 +214,18 @@ def _check_rows(timeline: Timeline, by_step: dict[int, list[_Counted]]) -> None:
         number: sum(span.end - span.start for span in step.spans)
         for number, step in zip(timeline.numbers, timeline.steps, strict=True)
     }
-    step_of = dict(zip(timeline.numbers, timeline.steps, strict=True))
+    rows = {
+        (number, span.session): span.end - span.start
+        for number, step in zip(timeline.numbers, timeline.steps, strict=True)
+        for span in step.spans
+    }
     for number, counted in _all(timeline, by_step):
-        step = step_of[number]
         session = counted.matched.place.session
-        wanted = total[number]
-        if session >= 0:
-            own = [span for span in step.spans if span.session == session]
-            if not own:
-                raise ForeignError(
-                    f"{counted.matched.shown}: session {session} has no span in the step"
-                )
-            wanted = own[0].end - own[0].start
+        wanted = total[number] if session < 0 else rows.get((number, session))
+        if wanted is None:
+            raise ForeignError(
+                f"{counted.matched.shown}: session {session} has no span in the step"
+            )
         if counted.num_rows != wanted:
             raise ForeignError(
                 f"{counted.matched.shown} has {counted.num_rows:,} rows, and the step has"

@@ -1,5 +1,6 @@
 """Token ids of a dump: what went in, and what came out, as far as it was dumped."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,20 +9,9 @@ from swarepro import points
 from swarepro.bundle.schema import SpanEntry, StepEntry
 from swarepro.errors import ForeignError
 from swarepro.foreign.pieces import Piece
-from swarepro.foreign.timeline import Timeline
+from swarepro.foreign.timeline import Timeline, num_sessions
 
-MOST_SESSIONS = 10_000
 Ids = tuple[tuple[int, ...], ...]
-
-
-def num_sessions(timeline: Timeline) -> int:
-    """Return how many sessions the steps have, by the largest number; ForeignError: too many."""
-    sessions = [span.session for step in timeline.steps for span in step.spans]
-    actions = [action for step in timeline.steps for action in step.actions]
-    sessions += [action.session for action in (*actions, *timeline.final_actions)]
-    if max(sessions) >= MOST_SESSIONS:
-        raise ForeignError(f"session {max(sessions)}: {MOST_SESSIONS:,} sessions are the most")
-    return max(sessions) + 1
 
 
 def inputs_of(pieces: Sequence[Piece], timeline: Timeline) -> Ids:
@@ -31,12 +21,14 @@ def inputs_of(pieces: Sequence[Piece], timeline: Timeline) -> Ids:
         ForeignError: they are no integers, or the dumped positions are not those of the steps.
     """
     found: list[list[int]] = [[] for _ in range(num_sessions(timeline))]
+    spans = {(step.index, span.session): span for step in timeline.steps for span in step.spans}
     for piece in pieces:
         record = piece.record
         if record.point == points.INPUT_IDS.name and record.stage == 0:
             found[record.session] += _values(piece)
         elif record.point == points.POSITIONS.name and piece.array is not None:
-            _check_positions(piece, timeline)
+            span = spans[record.step, record.session]
+            _check_positions(piece, span, timeline.numbers[record.step])
     return tuple(map(tuple, found)) if any(found) else ()
 
 
@@ -60,7 +52,8 @@ def outputs_of(
         if len(given) > sessions:
             raise ForeignError(f"{what} of {len(given)} sessions, and the steps have {sessions}")
     if not prompts and inputs:
-        prompts = tuple(ids[: _prompt_rows(timeline, at)] for at, ids in enumerate(inputs))
+        rows = _prompt_rows(timeline)
+        prompts = tuple(ids[: rows[session]] for session, ids in enumerate(inputs))
     if not tokens:
         tokens = _generated(pieces, timeline, sessions)
     return _filled(prompts, sessions), _filled(tokens, sessions)
@@ -78,12 +71,10 @@ def _values(piece: Piece) -> list[int]:
     return [int(value) for value in np.ravel(piece.array)]
 
 
-def _check_positions(piece: Piece, timeline: Timeline) -> None:
+def _check_positions(piece: Piece, span: SpanEntry, number: int) -> None:
     record = piece.record
-    span = _span(timeline.steps[record.step], record.session)
     values = _values(piece)
     if values != list(range(span.start, span.end)):
-        number = timeline.numbers[record.step]
         raise ForeignError(
             f"positions of step {number}, session {record.session}, are {_shown(values)}, and the"
             f" step has {span.start} to {span.end - 1}",
@@ -95,21 +86,18 @@ def _shown(values: list[int]) -> str:
     return f"{values[0]} to {values[-1]}" if values else "none"
 
 
-def _span(step: StepEntry, session: int) -> SpanEntry:
-    return next(span for span in step.spans if span.session == session)
-
-
 def _phase(step: StepEntry, span: SpanEntry) -> str:
     return span.phase or step.phase
 
 
-def _prompt_rows(timeline: Timeline, session: int) -> int:
-    return sum(
-        span.end - span.start
-        for step in timeline.steps
-        for span in step.spans
-        if span.session == session and _phase(step, span) == "prefill"
-    )
+def _prompt_rows(timeline: Timeline) -> Counter[int]:
+    """Return by session how many rows its prefill steps have."""
+    rows: Counter[int] = Counter()
+    for step in timeline.steps:
+        for span in step.spans:
+            if _phase(step, span) == "prefill":
+                rows[span.session] += span.end - span.start
+    return rows
 
 
 def _generated(pieces: Sequence[Piece], timeline: Timeline, sessions: int) -> Ids:

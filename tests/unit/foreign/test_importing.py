@@ -327,9 +327,17 @@ def test_a_session_in_the_name(folder, tmp_path):
 
 
 def test_a_session_beyond_all_others_is_refused(folder):
+    """When the dump is opened: a line for each of very many is no reason to look at all of them."""
     rules = {"L{layer}_mlp_output": 'name = "{session}.l{layer}"'}
-    why = refused(folder, {"999999999.l0": np.ones((3, 8), "f4")}, map_text(rules))
-    assert "10,000 sessions are the most" in why
+    path = folder.parent / "map.toml"
+    path.write_text(map_text(rules))
+    for session, is_known in ((9_999, True), (10_000, False)):
+        source = save_npy({f"{session}.l0": np.ones((3, 8), "f4")}, folder / str(session))
+        if is_known:
+            assert open_dump("npy", source, read_map(path)).timeline is not None
+        else:
+            with pytest.raises(ForeignError, match="10,000 sessions are the most"):
+                open_dump("npy", source, read_map(path))
 
 
 def test_a_model_of_fewer_layers_than_the_dump_is_refused_before_anything_is_written(folder):
