@@ -48,8 +48,9 @@ def _rows(baseline: Bundle, target: Bundle, part: Overlap) -> Iterable[Drift]:
             if np.isnan(mine).any() or np.isnan(theirs).any():
                 continue
             token = int(mine.argmax())
-            likely = mine > -np.inf  # tokens that a sampler masks have no probability
-            apart = np.exp(mine[likely]) @ (mine[likely] - theirs[likely])
+            chances = np.exp(mine)
+            likely = chances > 0  # not a token that a sampler masks, or that is too far off
+            apart = chances[likely] @ (mine[likely] - theirs[likely])
             yield Drift(
                 session=part.baseline.session,
                 position=part.position + start + row,

@@ -48,6 +48,24 @@ def test_the_row_that_moves_most(drift):
     assert found.kl == pytest.approx(float(kl), rel=1e-9)
 
 
+def test_a_row_behind_the_first_window_has_its_own_position(drift, monkeypatch):
+    """A capture of another engine has the logits of all rows in one tensor."""
+    monkeypatch.setattr("swarepro.compare.windows.WINDOW_BYTES", ROWS[0].nbytes)
+    moved = ROWS.copy()
+    moved[2, ROWS[2].argmax()] -= 0.3
+    sides = []
+    for rows in (ROWS, moved):
+        made = run()
+        made.items = [
+            item(points.INPUT_IDS, np.arange(4), dtype="I64"),
+            item(points.LOGITS, rows),
+        ]
+        made.steps = spans((0, 4))
+        sides.append(made)
+    found = drift(*sides)
+    assert (found.position, found.token) == (2, int(ROWS[2].argmax()))
+
+
 def test_control_equal_logits_do_not_move(drift):
     found = drift(run(), run())
     assert (found.moved, found.kl) == (0.0, 0.0)
@@ -88,6 +106,20 @@ def test_a_token_masked_in_the_target_alone(drift):
     moved[2, ROWS[2].argmax()] = -np.inf
     found = drift(run(), run(moved))
     assert (found.position, found.moved, found.kl) == (2, -np.inf, np.inf)
+
+
+def test_a_token_without_a_chance_that_the_target_masks(drift):
+    """Its probability is 0 in float64, the target's logarithm is infinite: no product of both."""
+    own = ROWS.copy()
+    own[2, 7] = -2000.0
+    moved = own.copy()
+    moved[2, 7] = -np.inf
+    moved[2, own[2].argmax()] -= 0.3
+    found = drift(run(own), run(moved))
+    mine, theirs = (torch.tensor(rows[2]).double().softmax(-1) for rows in (own, moved))
+    kept = mine > 0
+    assert (found.position, int(kept.sum())) == (2, len(kept) - 1)
+    assert found.kl == pytest.approx(float((mine * (mine / theirs).log())[kept].sum()), rel=1e-9)
 
 
 def test_rows_without_probabilities_are_left_out(drift):
