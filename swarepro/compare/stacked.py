@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from swarepro.bundle.dtypes import DTYPES
 from swarepro.bundle.schema import TensorRecord
-from swarepro.compare.floats import Array, to_float64
+from swarepro.compare.floats import Array, bits, to_float64
 from swarepro.compare.rows import Segment
 
 ReadRows = Callable[[TensorRecord, int, int], Array]
@@ -57,3 +57,18 @@ def stacked(segments: Sequence[Segment], read: ReadRows) -> Stacked:
         ),
         dtype=segments[0].record.dtype,
     )
+
+
+def num_differing(one: Stacked, other: Stacked, positions: npt.NDArray[np.int64]) -> int:
+    """Return how many values differ at ``positions``; all where shapes of rows do.
+
+    Of one dtype they differ in their bits: NaN is equal to itself, and zeros have a sign. Of two
+    they differ as numbers, NaN in one of them alone.
+    """
+    if one.rows.shape[1:] != other.rows.shape[1:]:
+        return int(other.at(positions).size)
+    if one.dtype == other.dtype:
+        mine, theirs = (bits(side.at(positions), DTYPES[side.dtype]) for side in (one, other))
+        return int((mine != theirs).sum())
+    a, b = one.values(positions), other.values(positions)
+    return int(((a != b) & ~(np.isnan(a) & np.isnan(b))).sum())

@@ -19,7 +19,7 @@ from swarepro.compare.names import shown_name, told_apart
 from swarepro.compare.rows import end_of, first_appearances
 from swarepro.compare.settings import differences
 from swarepro.compare.spread import vector_errors
-from swarepro.compare.stacked import ReadRows, Stacked, stacked
+from swarepro.compare.stacked import ReadRows, Stacked, num_differing, stacked
 from swarepro.errors import IncomparableError, SwareproError
 from swarepro.faults import FAULTS, Fault
 from swarepro.options import CaptureOptions, Progress, RunOptions
@@ -116,8 +116,8 @@ class _Search:
         apart = 0
         total = 0
         if positions is not None and self._ours is not None and self._theirs is not None:
-            b, t = self._ours.at(positions), self._theirs.at(positions)
-            apart, total = int((b != t).sum()), b.size
+            total = self._theirs.at(positions).size
+            apart = num_differing(self._ours, self._theirs, positions)
         return Explanation(
             baseline=str(self._baseline.path),
             target=str(self._target.path),
@@ -190,14 +190,12 @@ class _Search:
         positions = self._positions(mine)
         if positions is None or mine.rows.shape[1:] != self._theirs.rows.shape[1:]:
             return replace(hypothesis, fit="error", error="the boundary has another shape with it")
-        h, t, b = mine.at(positions), self._theirs.at(positions), self._ours.at(positions)
-        same_type = mine.dtype == self._theirs.dtype
-        values = [side.values(positions) for side in (mine, self._theirs, self._ours)]
-        differing = int((h != t).sum() if same_type else (values[0] != values[1]).sum())
-        if np.array_equal(h, b, equal_nan=True):
+        differing = num_differing(mine, self._theirs, positions)
+        if not num_differing(mine, self._ours, positions):
             return replace(hypothesis, fit="none", differing=differing)
-        if same_type and not differing:
+        if mine.dtype == self._theirs.dtype and not differing:
             return replace(hypothesis, fit="exact", differing=0, remainder=0.0)
+        values = [side.values(positions) for side in (mine, self._theirs, self._ours)]
         remainder = _remainder(*values)
         fit: Fit = "within" if self._is_noise(values[0], values[1]) else "leaves"
         return replace(hypothesis, fit=fit, differing=differing, remainder=remainder)
