@@ -1,6 +1,6 @@
 """How an error grows from layer to layer: what came in, and what a layer added."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 
 import numpy as np
@@ -10,7 +10,7 @@ from swarepro import points
 from swarepro.bundle.dtypes import DTYPES
 from swarepro.bundle.read import Bundle
 from swarepro.compare.assessment import LayerGrowth
-from swarepro.compare.floats import to_float64
+from swarepro.compare.floats import Array, to_float64
 from swarepro.compare.rows import Overlap
 from swarepro.compare.windows import windows
 
@@ -50,15 +50,15 @@ def measure_growth(
         whole = True
         for part in streams[layer]:
             entering = before.get(_rows(part))
+            if entering is not None and _width(entering) != _width(part):
+                entering = None  # nothing holds the embedding of a dump to the layers' width
             whole &= entering is not None
-            out = _pairs(baseline, target, part)
-            if entering is None:
-                for b, t in out:
-                    stream.add(b, t)
-                continue
-            for (b, t), (b_in, t_in) in zip(out, _pairs(baseline, target, entering), strict=True):
+            for start, mine, theirs in windows(baseline, target, part):
+                b, t = _values(part, mine, theirs)
                 stream.add(b, t)
-                added.add(b - b_in, t - t_in)
+                if entering is not None:
+                    b_in, t_in = _piece(baseline, target, entering, start, len(mine))
+                    added.add(b - b_in, t - t_in)
         relative_l2 = stream.relative_l2
         if relative_l2 is not None:
             found.append(
@@ -104,7 +104,22 @@ def _rows(part: Overlap) -> tuple[int, int, int]:
     return part.baseline.session, part.position, part.num_rows
 
 
-def _pairs(baseline: Bundle, target: Bundle, part: Overlap) -> Iterator[tuple[_Values, _Values]]:
+def _width(part: Overlap) -> tuple[int, ...]:
+    return part.baseline.shape[1:]
+
+
+def _values(part: Overlap, mine: Array, theirs: Array) -> tuple[_Values, _Values]:
     types = DTYPES[part.baseline.dtype], DTYPES[part.target.dtype]
-    for _, mine, theirs in windows(baseline, target, part):
-        yield to_float64(mine, types[0]), to_float64(theirs, types[1])
+    return to_float64(mine, types[0]), to_float64(theirs, types[1])
+
+
+def _piece(
+    baseline: Bundle, target: Bundle, part: Overlap, start: int, num_rows: int
+) -> tuple[_Values, _Values]:
+    """Return ``num_rows`` rows of both sides from the place ``start`` in ``part`` on."""
+    mine, theirs = part.baseline_row + start, part.target_row + start
+    return _values(
+        part,
+        baseline.rows(part.baseline, mine, mine + num_rows),
+        target.rows(part.target, theirs, theirs + num_rows),
+    )
