@@ -63,3 +63,25 @@ def test_what_is_no_attention_over_a_range_is_not_explained() -> None:
 def test_a_baseline_that_is_no_attention_has_no_scale() -> None:
     out = np.random.default_rng(3).normal(size=(P, H, D))
     assert not KeySolver(Heads(q=Q, k=KEYS, v=VALUES, out=out)).fits
+
+
+def test_of_ranges_that_fit_alike_the_one_that_ends_nearest_is_named() -> None:
+    """The query's own key has next to no weight: rounding alone tells whether it was seen."""
+    keys = KEYS.copy()
+    keys[20] = -20 * Q[20].reshape(K, H // K, D).sum(axis=1)
+    out = np.stack([attend(p, max(0, p - 7), p, 0.35, None) for p in range(P)])
+    found = KeySolver(Heads(q=Q, k=keys, v=VALUES, out=out))
+    assert found.fits
+    noise = 1 + 2**-9 * np.random.default_rng(5).normal(size=(H, D))
+    seen = attend(20, 13, 19, 0.35, None)  # the weight of key 20 is below 1e-6
+    assert found.seen(20, seen * noise) == Seen(first=13, last=20)
+    assert found.seen(20, seen / noise) == Seen(first=13, last=20)
+
+
+def test_in_a_long_run_ranges_end_near_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To try all would take the square of the positions for each query."""
+    monkeypatch.setattr("swarepro.compare.keys._SHORT", P // 2)
+    found, _ = solver(window=8)
+    assert found.seen(30, attend(30, 25, 28, 0.35, None)) == Seen(first=25, last=28)
+    assert found.seen(30, attend(30, 10, 15, 0.35, None)) is None
+    assert found.seen(15, attend(15, 5, 8, 0.35, None)) == Seen(first=5, last=8)
