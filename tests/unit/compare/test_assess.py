@@ -1,5 +1,6 @@
 """Two hand-made runs against a hand-made floor: each class, and what speaks for it."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -286,6 +287,129 @@ def test_of_equal_steps_all_rows_that_differ_at_a_source_are_off(
 
     found = assessed(run(), run(change, steps=steps))
     assert (found.first.name, found.first.positions) == ("L1_attention_output", positions)
+
+
+def test_of_another_engine_rows_within_the_floor_are_not_off(assessed) -> None:
+    """Its bytes are its own, whatever the steps: there only what is above the floor counts."""
+
+    def change(point: str, rows: np.ndarray) -> None:
+        if point == "L1_attention_output":
+            rows[1] *= -1
+            rows[3] *= 1 + 1e-5
+
+    found = assessed(run(), run(change, engine="other 1.0"))
+    assert (found.first.name, found.first.positions) == ("L1_attention_output", (1,))
+
+
+def test_rows_that_are_off_together_are_all_named(assessed) -> None:
+    """Each is just below the limit of the whole: an error counts a typical norm, not its own."""
+
+    def uneven(point: str, rows: np.ndarray) -> None:
+        if point == "embedding_output":
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+            rows[:5] *= 0.01
+
+    def change(point: str, rows: np.ndarray) -> None:
+        uneven(point, rows)
+        if point == "embedding_output":
+            norms = np.linalg.norm(rows, axis=1, keepdims=True)
+            typical = np.sqrt((norms**2).mean())
+            rows += 0.9e-3 * np.maximum(norms, typical) * rows / norms
+
+    found = assessed(run(uneven), run(change))
+    assert found.verdict is VerdictClass.WRONG
+    assert found.first.limit_l2 == pytest.approx(1e-3)
+    assert found.first.worst < found.first.limit_l2 < found.first.relative_l2
+    assert found.first.positions == tuple(range(ROWS))
+
+
+def test_the_bytes_of_other_positions_are_no_equal_rows(assessed) -> None:
+    """The target shows at 1 to 3 what the baseline has at 0 to 2: one digest, other rows."""
+
+    def at(shift: int, *cuts: int) -> Run:
+        made = run(steps=tuple(pairwise(cuts)))
+        rows = np.random.default_rng(8).normal(size=(9, 8)).astype(np.float32)
+        made.items = [
+            item(
+                points.AFTER_LAYER,
+                rows[start + shift : end + shift],
+                layer=0,
+                step=step,
+                row_start=start,
+            )
+            for step, (start, end) in enumerate(pairwise(cuts))
+        ]
+        return made
+
+    baseline, target = at(1, 0, 3, 6), at(0, 0, 1, 4, 6)
+    assert baseline.items[0][0].digest == target.items[1][0].digest
+    found = assessed(baseline, target)
+    assert found.verdict is VerdictClass.WRONG
+    assert found.first.positions == tuple(range(ROWS))
+
+
+def test_rows_of_another_shape_have_no_verdict(assessed) -> None:
+    target = run()
+    place = next(i for i, made in enumerate(target.items) if made[0].name == "after_layer_1")
+    target.items[place] = item(points.AFTER_LAYER, np.ones((ROWS, 4), "f4"), layer=1)
+    found = assessed(run(), target)
+    assert found.verdict is VerdictClass.INCOMPARABLE
+    assert found.reason == "after_layer_1 of step 0 differs, and rows of shape [4] and [8]"
+
+
+def test_steps_of_two_dtypes_have_no_verdict(assessed) -> None:
+    steps = ((0, 4), (4, ROWS))
+    target = run(small, steps=steps)
+    for place, (record, array, _) in enumerate(target.items):
+        if (record.name, record.step) == ("after_layer_1", 1):
+            target.items[place] = item(
+                points.AFTER_LAYER, array, dtype="F64", layer=1, step=1, row_start=4
+            )
+    found = assessed(run(steps=steps), target)
+    assert found.verdict is VerdictClass.INCOMPARABLE
+    assert found.reason.endswith("the target's steps disagree about the dtype")
+
+
+@pytest.mark.parametrize(
+    ("has_floor", "reason"),
+    [
+        (False, "L0_attention_output of step 0 differs, and the floor says nothing of it"),
+        (True, "L1_attention_output of step 0 differs, and the target has digests only"),
+    ],
+)
+def test_the_reason_is_that_of_the_first_that_has_no_verdict(
+    assessed, has_floor: bool, reason: str
+) -> None:
+    target = run(small)
+    for place, (record, array, _) in enumerate(target.items):
+        if record.name == "L1_attention_output":
+            target.items[place] = (record, array, False)
+        if record.name == "after_layer_3":
+            target.items[place] = item(points.AFTER_LAYER, np.ones((ROWS, 4), "f4"), layer=3)
+    made = [each for each in entries() if has_floor or each.layer != 0]
+    found = assessed(run(), target, made=made)
+    assert [each.name for each in found.unjudged][-2:] == ["L1_attention_output", "after_layer_3"]
+    assert found.reason.startswith(reason)
+
+
+def test_what_has_no_verdict_behind_the_first_is_not_before_it(assessed) -> None:
+    def change(point: str, rows: np.ndarray) -> None:
+        if point == "after_layer_1":
+            rows[2] *= 2
+        if point == "L3_attention_output":
+            small(point, rows)
+
+    found = assessed(run(), run(change), made=[each for each in entries() if each.layer != 3])
+    assert [each.name for each in found.unjudged] == ["L3_attention_output"]
+    assert (found.first.name, found.unjudged_before) == ("after_layer_1", 0)
+
+
+@pytest.mark.parametrize("other", [7, 3])
+def test_rows_of_one_side_behind_another_token_are_no_lack(assessed, other: int) -> None:
+    """A run that went on for a step more; its rows there have other inputs, or they are missing."""
+    found = assessed(run(steps=((0, 5), (5, 6))), run(steps=((0, 5),), tokens=((other, 8),)))
+    assert ("after_layer_3" in found.only_baseline) is (other == 7)
+    assert found.only_target == ()
 
 
 def test_growth_tells_what_a_layer_added(assessed) -> None:

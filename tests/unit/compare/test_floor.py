@@ -141,6 +141,22 @@ def test_entries_that_cannot_be(tmp_path: Path, entries: tuple[FloorEntry, ...],
         read_floor(tmp_path / "f")
 
 
+def test_a_spread_that_is_not_finite(tmp_path: Path) -> None:
+    text = msgspec.json.encode(floor(ENTRY)).decode()
+    assert '"precision":0.01' in text
+    (tmp_path / "f").write_text(text.replace('"precision":0.01', '"precision":1e999'))
+    with pytest.raises(BundleError, match="is no floor"):
+        read_floor(tmp_path / "f")
+
+
+def test_a_floor_that_is_too_large(tmp_path: Path) -> None:
+    write_floor(tmp_path / "f", floor(ENTRY))
+    with (tmp_path / "f").open("r+b") as file:
+        file.truncate((1 << 26) + 1)  # sparse
+    with pytest.raises(BundleError, match="too large for a floor"):
+        read_floor(tmp_path / "f")
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
 def test_bytes_that_are_no_json(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "f").write_bytes(content)
@@ -174,6 +190,22 @@ def test_the_limits(
     found = limits_of(ENTRY, kind, dtypes=dtypes, is_source=is_source, margin=4.0)
     assert found.worst == pytest.approx(worst)
     assert found.relative_l2 == pytest.approx(relative_l2)
+
+
+@pytest.mark.parametrize("dtypes", [("F32", "BF16"), ("BF16", "F32")])
+def test_the_coarser_dtype_rounds(dtypes: tuple[str, str]) -> None:
+    none = msgspec.structs.replace(ENTRY, order=0.0, order_l2=0.0, precision=0.0, precision_l2=0.0)
+    for kind in ("order", "precision"):
+        found = limits_of(none, kind, dtypes=dtypes, is_source=False, margin=4.0)
+        assert (found.worst, found.relative_l2) == (2**-7, 2**-7)
+
+
+def test_the_order_counts_where_it_is_the_larger() -> None:
+    """Precision takes in order; behind a source four times the order may be more than the rest."""
+    noisy = msgspec.structs.replace(ENTRY, order=0.1, order_l2=0.05)
+    for kind in ("order", "precision"):
+        found = limits_of(noisy, kind, dtypes=F32, is_source=False, margin=4.0)
+        assert (found.worst, found.relative_l2) == pytest.approx((0.4, 0.2))
 
 
 @pytest.mark.parametrize(("dtypes", "eps"), [(BF16, 2**-7), (F32, 2**-23)])
