@@ -128,7 +128,7 @@ def _against_norm(after: Piece, normed: Piece) -> tuple[bool | None, str]:
 
 
 def _values(piece: Piece) -> Values | None:
-    """Return at most `_MOST_ROWS` different finite rows; the same ones of equal shapes."""
+    """Return the first `_MOST_ROWS` rows and `_MOST_WIDTH` columns; None unless all are finite."""
     array, record = piece.array, piece.record
     if array is None or array.ndim != 2 or not DTYPES[record.dtype].is_float:
         return None

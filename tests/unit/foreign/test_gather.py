@@ -11,7 +11,7 @@ from swarepro.errors import ForeignError
 from swarepro.foreign.gather import gather
 from swarepro.foreign.maps import ForeignMap
 from swarepro.foreign.matching import match_names
-from swarepro.foreign.numbers import add
+from swarepro.foreign.numbers import add, to_float32
 from swarepro.foreign.rules import check_map
 from swarepro.foreign.tensors import Found
 
@@ -24,9 +24,16 @@ def compiled(body: str, sizes=SIZES):
     return check_map(msgspec.convert(tomllib.loads(text), ForeignMap), "map")
 
 
-def gathered(body: str, tensors: dict[str, np.ndarray], *, sizes=SIZES, dtype="F32"):
+def gathered(body: str, tensors: dict[str, np.ndarray], *, sizes=SIZES, dtype="F32", dtypes=None):
+    of = dtypes or {}
     found = [
-        Found(name=name, shown=name, dtype=dtype, shape=array.shape, load=lambda a=array: a)
+        Found(
+            name=name,
+            shown=name,
+            dtype=of.get(name, dtype),
+            shape=array.shape,
+            load=lambda a=array: a,
+        )
         for name, array in tensors.items()
     ]
     matching = match_names(compiled(body, sizes), found)
@@ -230,6 +237,23 @@ def test_a_residual_and_what_a_layer_adds_are_added():
         gathered(SUM, {"0.out": out, "0.residual": residual[:4]})
     with pytest.raises(ForeignError, match="dtype I32 are not added"):
         gathered(SUM, {"0.out": out, "0.residual": residual}, dtype="I32")
+
+
+def test_tensors_of_two_dtypes_are_not_one_boundary():
+    """Float16 and bfloat16 are as wide: their bits would lie beside each other unseen."""
+    half = {"r0.0": np.zeros((5, 8), "<f2"), "r1.0": np.zeros((5, 8), "<f2")}
+    with pytest.raises(ForeignError, match="the ranks are F16 and BF16"):
+        gathered(REPLICATED, half, dtypes={"r0.0": "F16", "r1.0": "BF16"})
+    planes = {"0.out": random(5, 8), "0.residual": random(5, 8)}
+    with pytest.raises(ForeignError, match="its tensors are F32 and I32"):
+        gathered(SUM, planes, dtypes={"0.residual": "I32"})
+
+
+@pytest.mark.parametrize("bits", [0x7F81, 0xFFFF, 0x7FFF])
+def test_a_nan_stays_one_in_a_sum_of_bfloat16(bits):
+    """Rounding its bits as a number's would make it infinite, or a zero."""
+    left, one = np.array([bits], "<u2"), np.array([0x3F80], "<u2")
+    assert np.isnan(to_float32(add(left, one, "BF16"), "BF16")).all()
 
 
 def test_bits_in_another_type_are_given_theirs():

@@ -17,6 +17,7 @@ from swarepro.errors import BundleError, ForeignError
 from swarepro.foreign import matching
 from swarepro.foreign.importing import import_dump, open_dump
 from swarepro.foreign.load_map import find_map, read_map
+from swarepro.foreign.patterns import MAX_NAME
 from tests.unit.foreign.dumps import (
     HEADER,
     LAYERS,
@@ -369,6 +370,38 @@ sizes = {{ H = 2, D = 8 }}
     records = open_bundle(tmp_path / "out").records
     assert [record.shape for record in records] == [(4, 4, 4), (4, 4, 4), (4, 2, 8)]
     assert [rule.missing for rule in result.rules] == ["", ""]
+
+
+def test_what_rules_of_one_point_lack_is_told_once(folder):
+    tensors = tiny_run(4, 1)
+    del tensors["s1.l1.mlp"]
+    rules = {
+        "L{layer}_o_proj": 'name = "s{step}.l{layer}.out"',
+        "L{layer}_mlp_output": 'name = "s{step}.l{layer}.mlp"\nlayers = [0, 1]',
+    }
+    tail = """
+[[points]]
+point = "L{layer}_mlp_output"
+name = "s{step}.l{layer}.mlp"
+layers = [2]
+"""
+    result = check(save_npy(tensors, folder), map_text(rules, tail=tail))
+    assert [rule.missing for rule in result.rules] == ["", "step 1 layer 1", ""]
+
+
+def test_a_name_that_is_too_long_is_refused(folder):
+    """No pattern would match it, and it would be missing unseen."""
+    folder.mkdir(exist_ok=True)
+    for length, why in ((MAX_NAME, None), (MAX_NAME + 1, "a name of 513 characters, 512 is")):
+        name = "a" * (length - 2) + ".0"
+        line = {"name": name, "dtype": "F32", "shape": [3, 8], "digest": "0" * 32}
+        (folder / "x.jsonl").write_text(json.dumps(line))
+        text = map_text({"L{layer}_mlp_output": 'name = "a*a.{layer}"'})
+        if why is None:
+            assert check(folder, text, kind="digests").num_records == 1
+        else:
+            with pytest.raises(ForeignError, match=why):
+                check(folder, text, kind="digests")
 
 
 TAGS = """

@@ -249,6 +249,42 @@ def test_what_cannot_be_told_is_said(folder):
     assert "could not be checked in 3 layers (first after_layer_0: neither" in result.notes[0]
 
 
+def test_only_the_next_layers_norm_is_of_a_residual(folder):
+    """Of every second layer nothing was dumped: the norm after next is of another stream."""
+    tensors = {name: array for name, array in tiny_run(5).items() if ".l1." not in name}
+    result = check(save_npy(tensors, folder), map_text(without("L{layer}_mlp_output")))
+    assert result.refusals == ()
+    assert "could not be checked in 2 layers (first after_layer_0: neither" in result.notes[0]
+
+
+@pytest.mark.parametrize("dumped", ["s0.l0.mlp", "s0.l1.mlp"])
+def test_only_a_layers_own_mlp_output_tells_a_delta(dumped, folder):
+    """One buffer holds what the first layer's MLP gave, too: of layer 1 that says nothing."""
+    tensors = tiny_run(5)
+    tensors["s0.l1.out"] = tensors[dumped]
+    tensors = {
+        name: array
+        for name, array in tensors.items()
+        if not name.endswith((".mlp", ".norm")) or name == dumped
+    }
+    found = refusals(folder, tensors)
+    assert len(found) == (dumped == "s0.l1.mlp")
+
+
+@pytest.mark.parametrize(("misfit", "said"), [(0.01, "was checked"), (0.06, "may be its norm")])
+def test_a_norm_that_nearly_fits_is_neither_sure_nor_refused(misfit, said, folder):
+    tensors = tiny_run(40)
+    normed = tensors["s0.l1.norm"]
+    noise = np.random.default_rng(1).normal(size=normed.shape)
+    noise *= misfit * np.linalg.norm(normed) / np.linalg.norm(noise)
+    tensors["s0.l1.norm"] = (normed + noise).astype(np.float32)
+    text = map_text(without("L{layer}_mlp_output"))
+    result = check(save_npy(tensors, folder), text)
+    assert result.refusals == ()
+    first = [note for note in result.notes if "first after_layer_0" in note]
+    assert [said in note for note in first] == ([True] if misfit > FITS else [])
+
+
 def test_one_row_tells_nothing(folder):
     text = map_text(without("L{layer}_mlp_output"))
     result = check(save_npy(as_delta(tiny_run(1)), folder), text)

@@ -181,6 +181,27 @@ def test_a_pickle_that_lies_about_its_tensor(old, new, why, tmp_path):
         read(archive(tmp_path, pickled.replace(old, new)))
 
 
+@pytest.mark.parametrize(("elements", "fits"), [(12, True), (11, False)])
+def test_the_last_element_lies_in_the_storage(elements, fits, tmp_path):
+    """Three rows of two, five apart, reach the twelfth: the next byte is another entry's."""
+    pickled = pickle_of(torch.zeros(3, 2)).replace(b"K\x02K\x01\x86", b"K\x05K\x01\x86")
+    path = archive(tmp_path, pickled, b"\0" * 4 * elements)
+    if fits:
+        assert read(path)[0].load().shape == (3, 2)
+    else:
+        with pytest.raises(ForeignError, match="reach beyond its storage of 11 elements"):
+            read(path)
+
+
+def test_an_entry_that_does_not_begin_where_the_archive_says(tmp_path):
+    path = archive(tmp_path, pickle_of(torch.zeros(3, 4)))
+    data = path.read_bytes()
+    assert data.count(b"PK\x03\x04") == 3
+    path.write_bytes(data.replace(b"PK\x03\x04", b"PK\x03\x05", 1))
+    with pytest.raises(ForeignError, match=r"'archive/data\.pkl' is cut"):
+        read(path)
+
+
 def test_a_tensor_that_is_larger_than_its_storage_is_refused(tmp_path):
     path = saved(torch.zeros(1, 4).expand(1 << 40, 4), tmp_path)
     with pytest.raises(ForeignError, match="expanded from 4 elements"):
