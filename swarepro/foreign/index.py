@@ -1,5 +1,6 @@
 """The index file that `swarepro export` writes: what a run was, and whose each tensor is."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -106,14 +107,4 @@ def with_index(found: tuple[Found, ...], index: Index, source: Path) -> tuple[Fo
         there = {item.name for item in found}
         lacking = next(name for name in tags if name not in there)
         raise ForeignError(f"{source} lacks {lacking}, which {INDEX} lists")
-    return tuple(
-        Found(
-            name=item.name,
-            shown=item.shown,
-            dtype=item.dtype,
-            shape=item.shape,
-            load=item.load,
-            tags=MappingProxyType(tags[item.name]),
-        )
-        for item in found
-    )
+    return tuple(replace(item, tags=MappingProxyType(tags[item.name])) for item in found)

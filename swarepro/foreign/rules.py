@@ -1,7 +1,7 @@
 """A map that has been checked: its patterns compiled, its layouts parsed, its letters at one."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from swarepro import points
@@ -130,17 +130,7 @@ def _rule(spec: PointRule, whole: ForeignMap) -> Rule:
     kept = tuple(by_name[name] for name in spec.keep) or rule.parts
     for wrong in (*_wrong_rule(spec, point, whole), *_wrong_split(rule, kept)):
         raise ForeignError(wrong)
-    return Rule(
-        spec=spec,
-        point=point,
-        patterns=rule.patterns,
-        layouts=rule.layouts,
-        dims=rule.dims,
-        split=rule.split,
-        parts=rule.parts,
-        keep=kept,
-        sizes=rule.sizes,
-    )
+    return replace(rule, keep=kept)
 
 
 def _dims(spec: PointRule, point: CapturePoint) -> tuple[str, ...]:

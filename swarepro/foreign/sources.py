@@ -1,6 +1,7 @@
 """A dump in one of the formats that can be read: all its tensors, by name, none of them opened."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
@@ -63,11 +64,4 @@ def _tagged(listed: Listed, reader: _Reader) -> Iterator[Found]:
         raise ForeignError(f"{listed.path}: its name has no tag 'name'")
     short = Listed(path=listed.path, name=tags["name"])
     for found in reader(short):
-        yield Found(
-            name=found.name,
-            shown=found.shown,
-            dtype=found.dtype,
-            shape=found.shape,
-            load=found.load,
-            tags=MappingProxyType(tags),
-        )
+        yield replace(found, tags=MappingProxyType(tags))

@@ -54,10 +54,6 @@ def calibrate_report(floor: Floor, *, out: Path) -> Report:
     )
 
 
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
-
-
 def calibrate_document(floor: Floor, *, out: Path) -> Document:
     """Return what `swarepro calibrate --json` prints; the entries are in the file."""
     return {
