@@ -1,5 +1,6 @@
 """A floor on real runs: legal variants never are wrong, defects never are noise."""
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from swarepro import api
 from swarepro.case import CaseSpec, PromptSpec, SessionSpec
 from swarepro.checkpoint import open_checkpoint
 from swarepro.compare.floor import Floor, read_floor
-from swarepro.errors import UsageError
+from swarepro.errors import IncomparableError, SwareproError, UsageError
 from swarepro.options import CaptureOptions, RunOptions
 from swarepro.runs.prepare import plan_case
-from swarepro.runs.variants import legal_variants
+from swarepro.runs.variants import Variant, legal_variants
+from swarepro.runtime.wrappers import OpsWrapper, on_ops
 from swarepro.shipped import find_case, load_case, shipped_cases
 
 CASE = CaseSpec(
@@ -68,6 +70,52 @@ def test_every_boundary_that_has_positions_has_a_floor(floor: Floor) -> None:
         assert (entry.precision > 0.0) is not exact
         assert entry.order_l2 <= entry.order
         assert entry.order < 0.2  # a wrong key is ten times more
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *names: str, **changed: object) -> None:
+    """Let a calibration have these variants alone, in this order, changed like this."""
+
+    def chosen(*given: object, **more: object) -> tuple[Variant, ...]:
+        found = {variant.name: variant for variant in legal_variants(*given, **more)}
+        return tuple(replace(found[name], **changed) for name in names)
+
+    monkeypatch.setattr("swarepro.runs.calibrate.legal_variants", chosen)
+
+
+@pytest.mark.parametrize("kind", ["order", "precision"])
+def test_a_floor_is_the_largest_spread_of_all_variants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Whichever comes first."""
+    small = msgspec.structs.replace(CASE, model="synthetic:gemma4-tiny?layers=2", dtype="fp32")
+    names, found = ("chunks of 7", "split sums"), {}
+    for chosen in (names[:1], names[1:], names, names[::-1]):
+        only(monkeypatch, *chosen, kind=kind)
+        made = api.calibrate_case(small, out=tmp_path / "-".join(chosen))
+        found[chosen] = {
+            (entry.point, entry.layer): (getattr(entry, kind), getattr(entry, f"{kind}_l2"))
+            for entry in made.entries
+        }
+    one, two, both, turned = found.values()
+    assert both == turned
+    assert both == {
+        place: tuple(max(pair) for pair in zip(spread, two[place], strict=True))
+        for place, spread in one.items()
+    }
+    assert one != two
+
+
+def test_a_variant_that_is_not_finite_is_no_floor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(OpsWrapper):
+        def linear(self, x, weight):
+            return super().linear(x, weight) * float("nan")
+
+    only(monkeypatch, "padded rows", wrapper=on_ops(Broken))
+    with pytest.raises(IncomparableError, match="padded rows: L0_qkv_projected of step 0 is not"):
+        api.calibrate_case(CASE, out=tmp_path / "f")
+    assert not (tmp_path / "f").exists()
 
 
 def test_legal_pairs_are_never_wrong(folder: Path, floor: Floor) -> None:
@@ -148,6 +196,26 @@ def test_a_stage_that_receives_has_the_chunks_of_its_sender(tmp_path: Path) -> N
     ]
     alone = api.calibrate_case(first, out=tmp_path / "g")
     assert "chunks whole" in [v.name for v in alone.variants]
+
+
+def test_a_larger_chunk_has_the_whole_pool_of_the_windows(tmp_path: Path) -> None:
+    """Small chunks and eviction get by with fewer slots than the prompt has rows."""
+    session = msgspec.structs.replace(CASE.sessions[0], chunks=None, chunk=4)
+    small = msgspec.structs.replace(
+        CASE,
+        model="synthetic:gemma4-tiny?layers=2",
+        swa_capacity=40,
+        evict=True,
+        sessions=(session,),
+    )
+    api.run_case(small, out=tmp_path, run_id="own")
+    whole = msgspec.structs.replace(
+        small, sessions=(msgspec.structs.replace(session, chunk=None, chunks=(43,)),)
+    )
+    with pytest.raises(SwareproError):
+        api.run_case(whole, out=tmp_path, run_id="whole")
+    made = api.calibrate_case(small, out=tmp_path / "f")
+    assert "chunks whole" in [variant.name for variant in made.variants]
 
 
 def test_cuts_that_take_too_many_steps_are_left_out() -> None:
