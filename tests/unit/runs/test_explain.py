@@ -69,6 +69,16 @@ def test_the_defect_is_named_alone(folder: Path, fault: str, name: str, step: in
     assert len(found.hypotheses) == len(FAULTS.names())
 
 
+def test_a_defect_that_both_runs_have_is_no_hypothesis(folder: Path) -> None:
+    both = msgspec.structs.replace(CASE, background=("masked-lanes-multiply",))
+    options = RunOptions(faults=("window-one-too-large",))
+    api.run_case(both, out=folder, run_id="both")
+    target = api.run_case(both, out=folder, run_id="both-bad", options=options).bundle
+    found = api.explain_runs(folder / "both", target)
+    assert [each.fault for each in found.best] == ["window-one-too-large"]
+    assert {each.fault for each in found.hypotheses} == set(FAULTS.names()) - set(both.background)
+
+
 def test_it_is_named_against_a_baseline_of_other_chunks(folder: Path) -> None:
     target = faulty(folder, "window-one-too-large")
     with pytest.raises(IncomparableError, match="the chunking differs") as raised:
