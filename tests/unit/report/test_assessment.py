@@ -1,6 +1,7 @@
 """What is said of tokens that two runs chose otherwise."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -90,6 +91,53 @@ def test_a_tie_speaks_of_logits_that_were_seen() -> None:
     headline, _ = said(unseen, within=())
     assert "logits too" not in headline
     assert "logits that were not captured" in headline
+
+
+ABOVE = replace(
+    LOGITS,
+    name="L2_attention_output",
+    point="L{layer}_attention_output",
+    layer=2,
+    step=3,
+    worst=0.05,
+    positions=(4, 5, 6, 9),
+    heads=(1,),
+    num_heads=8,
+    num_rows=12,
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "unjudged_before", "how", "before"),
+    [
+        ({}, 0, "5 times what rounding explains", "all before it is within the floor"),
+        ({"relative_l2": 0.07}, 0, "7 times what rounding explains", "all before it is within"),
+        ({"is_source": True}, 0, "5 times what rounding explains", "nothing before it differs"),
+        ({}, 2, "5 times what rounding explains", "2 boundaries before it could not be judged"),
+        ({"worst": inf, "relative_l2": None}, 0, "it is not finite on one side alone", "all"),
+        ({"limit": 0.0, "limit_l2": 0.0}, 0, "integers differ, which no rounding does", "all"),
+        (
+            {"reread": True, "worst": inf, "limit": 0.0, "limit_l2": 0.0},
+            0,
+            "rows that an earlier step wrote are read otherwise here",
+            "all",
+        ),
+    ],
+)
+def test_the_headline_says_how_far_off_the_first_is_and_what_lies_before_it(
+    first: dict[str, object], unjudged_before: int, how: str, before: str
+) -> None:
+    found = replace(
+        assessed(),
+        verdict=VerdictClass.WRONG,
+        first=replace(ABOVE, **first),
+        above=(replace(ABOVE, **first),),
+        unjudged_before=unjudged_before,
+    )
+    assert assessment_report(found).headline.startswith(
+        f"WRONG. step 3, L2_attention_output (layer 2, value): {how}, in 4 of 12 rows, positions"
+        f" 4-6, 9, 1 of 8 heads; {before}"
+    )
 
 
 def test_drift_is_told_in_nat() -> None:
