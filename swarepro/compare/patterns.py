@@ -17,7 +17,10 @@ from swarepro.compare.steps import phase_of
 
 _MOST_BYTES = 1 << 26
 _TRIED = 24
-"""Queries whose keys are solved for."""
+"""Queries whose keys are solved for, at most."""
+_FEWEST = 4
+_MOST_VALUES = 1 << 26
+"""Of attention outputs: what all these queries could have seen; else fewer are tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +219,9 @@ def _keys(baseline: Bundle, target: Bundle, off: Off) -> list[str]:
     )
     if not solver.fits:
         return []
-    tried = positions[:: -(-len(positions) // _TRIED)]
+    could_see = len(common) * out.rows[0].size
+    number = max(_FEWEST, min(_TRIED, _MOST_VALUES // could_see))
+    tried = positions[:: -(-len(positions) // number)]
     pairs = []
     for p in tried:
         at = np.array([p])

@@ -65,6 +65,32 @@ def test_a_baseline_that_is_no_attention_has_no_scale() -> None:
     assert not KeySolver(Heads(q=Q, k=KEYS, v=VALUES, out=out)).fits
 
 
+@pytest.mark.parametrize("height", [1, 3, 7])
+def test_blocks_of_keys_give_what_all_at_once_do(
+    height: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swarepro.compare.keys._BLOCK", height * H * D)
+    for cap in (None, 50.0):
+        found, out = solver(window=8, cap=cap)
+        for p in (9, 20, 39):
+            assert found.seen(p, out[p]) == Seen(first=p - 7, last=p)
+    for first, last in ((12, 20), (0, 20), (13, 19), (20, 20)):
+        assert solver(window=8)[0].seen(20, attend(20, first, last, 0.35, None)) == Seen(
+            first=first, last=last
+        )
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_a_broken_key_hides_no_range_without_it(value: float) -> None:
+    values = VALUES.copy()
+    values[11] = value
+    out = np.stack([attend(p, max(0, p - 7), p, 0.35, None) for p in range(P)])
+    found = KeySolver(Heads(q=Q, k=KEYS, v=values, out=out))
+    assert found.fits
+    assert found.seen(20, attend(20, 14, 20, 0.35, None)) == Seen(first=14, last=20)
+    assert found.seen(20, attend(20, 9, 20, 0.35, None)) is None
+
+
 def test_of_ranges_that_fit_alike_the_one_that_ends_nearest_is_named() -> None:
     """The query's own key has next to no weight: rounding alone tells whether it was seen."""
     keys = KEYS.copy()

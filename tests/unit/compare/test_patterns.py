@@ -89,16 +89,23 @@ def test_a_suffix_that_begins_with_a_chunk_and_a_page(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("off", [slice(0, ROWS), slice(3, 8)])
+@pytest.mark.parametrize(
+    ("off", "steps"),
+    [
+        (slice(0, ROWS), ((0, ROWS),)),
+        (slice(0, 8), ((0, 8), (8, ROWS))),
+        (slice(3, 7), ((0, ROWS),)),
+    ],
+)
 def test_rows_that_begin_at_0_or_end_before_the_last_are_no_suffix(
-    tmp_path: Path, off: slice
+    tmp_path: Path, off: slice, steps: tuple[tuple[int, int], ...]
 ) -> None:
     """At 0 every prompt has a chunk and a page that begin."""
 
     def change(x: np.ndarray) -> None:
         x[off] += 1
 
-    assert said(tmp_path, change, steps=spans((0, 8), (8, ROWS)), page=4) == ()
+    assert said(tmp_path, change, steps=spans(*steps), page=4) == ()
 
 
 def test_rows_are_counted_through_all_windows(
@@ -294,6 +301,18 @@ def test_which_keys_the_queries_saw(tmp_path: Path, seen, words: str) -> None:
     assert compare_bundles(*sides).patterns[-1] == (
         f"query {words} queries that were tried saw other keys)"
     )
+
+
+def test_of_many_keys_fewer_queries_are_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = (
+        keys_run(tmp_path / "b", lambda p: (max(0, p - 7), p)),
+        keys_run(tmp_path / "t", lambda p: (max(0, p - 8), p)),
+    )
+    for values, number in ((10 * 30 * 2 * 8, 8), (0, 4)):
+        monkeypatch.setattr("swarepro.compare.patterns._MOST_VALUES", values)
+        assert f"({number} of {number} queries" in compare_bundles(*sides).patterns[-1]
 
 
 @pytest.mark.parametrize(("number", "is_said"), [(4, False), (12, True)])
