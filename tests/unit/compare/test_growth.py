@@ -20,19 +20,19 @@ OTHER = {
 STEPS = ((0, 4), (4, 6))
 
 
-def run(streams, *, lacking=(), dtype: str = "F32", embedding: str = "F32") -> Run:
+def run(streams, *, lacking=(), embedding: str = "F32", steps=STEPS) -> Run:
     items = []
-    for step, (start, end) in enumerate(STEPS):
+    for step, (start, end) in enumerate(steps):
         for layer, rows in streams.items():
             if (layer, step) in lacking:
                 continue
             point = points.EMBEDDING_OUTPUT if layer < 0 else points.AFTER_LAYER
-            own = embedding if layer < 0 else dtype
+            own = embedding if layer < 0 else "F32"
             more = {"layer": None if layer < 0 else layer, "step": step, "row_start": start}
             items.append(item(point, rows[start:end], dtype=own, **more))
     return Run(
         items=items,
-        steps=spans(*STEPS),
+        steps=spans(*steps),
         stages=stages((0, 3)),
         num_layers=3,
         prompts=((1,) * 6,),
@@ -54,8 +54,9 @@ def relative(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.linalg.norm(other - one) / np.linalg.norm(one))
 
 
-def test_every_layer_with_what_it_added(growth) -> None:
-    found = growth(run(STREAMS), run(OTHER), {1: 0.25})
+@pytest.mark.parametrize("steps", [STEPS, ((0, 1), (1, 6))])
+def test_every_layer_with_what_it_added(growth, steps) -> None:
+    found = growth(run(STREAMS), run(OTHER, steps=steps), {1: 0.25})
     whole = {layer: rows.astype(np.float64) for layer, rows in STREAMS.items()}
     apart = {layer: rows.astype(np.float64) for layer, rows in OTHER.items()}
     assert sorted(found) == [0, 1, 2]

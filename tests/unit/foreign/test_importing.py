@@ -304,6 +304,29 @@ def test_stated_steps_that_the_tensors_contradict(old, new, why, folder):
     assert why in refused(folder, tensors, map_text(tail=STEPS.replace(old, new)))
 
 
+def test_a_prompt_is_what_a_sessions_own_prefill_took_in(folder, tmp_path):
+    """Session 0 generates in the step in which session 1 goes on with its prompt."""
+    tensors = tiny_run(6, 3)
+    tensors["s0.pos"], tensors["s1.pos"] = np.array([0, 1, 2, 3, 0, 1]), np.array([4, 2, 3])
+    for step in (0, 1):
+        tensors[f"s{step}.logits"] = np.ones((2, 5), "f4") * (step + 1)
+        tensors[f"s{step}.token"] = np.array([10 * step + 7, 10 * step + 8])
+    tail = """
+[[steps]]
+spans = [{ session = 0, start = 0, end = 4 }, { session = 1, start = 0, end = 2 }]
+[[steps]]
+spans = [
+    { session = 0, start = 4, end = 5 },
+    { session = 1, start = 2, end = 4 },
+]
+"""
+    bring(save_npy(tensors, folder), tmp_path / "out", map_text(tail=tail))
+    manifest = open_bundle(tmp_path / "out").manifest
+    first, second = tensors["s0.ids"].tolist(), tensors["s1.ids"].tolist()
+    assert manifest.prompts == (tuple(first[:4]), (*first[4:], *second[1:]))
+    assert manifest.tokens == ((7, 17), (18,))
+
+
 def test_a_session_in_the_name(folder, tmp_path):
     rules = {
         "L{layer}_mlp_output": 'name = "{session}.s{step}.l{layer}.mlp"',
