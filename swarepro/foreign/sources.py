@@ -37,12 +37,14 @@ def read_source(kind: str, source: Path, *, names: str) -> tuple[Found, ...]:
     suffixes, reader = FORMATS[kind]
     found: list[Found] = []
     for listed in list_files(source, suffixes):
-        if names == "tags" and kind != "digests":
-            found += _tagged(listed, reader)
-        else:
-            found += reader(listed)
-        if len(found) > MAX_TENSORS:
-            raise ForeignError(f"{source} holds more than {MAX_TENSORS:,} tensors")
+        is_tagged = names == "tags" and kind != "digests"
+        for item in _tagged(listed, reader) if is_tagged else reader(listed):
+            if len(found) == MAX_TENSORS:
+                raise ForeignError(
+                    f"{source} holds more than {MAX_TENSORS:,} tensors",
+                    hint="import the steps that matter: move the others elsewhere",
+                )
+            found.append(item)
     if not found:
         raise ForeignError(f"{source} holds no tensor")
     return tuple(found)

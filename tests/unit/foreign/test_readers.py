@@ -240,6 +240,18 @@ def test_too_many_files_and_tensors_are_refused(tmp_path, monkeypatch):
         names(tmp_path)
 
 
+def test_of_one_file_no_more_is_read_than_may_be(tmp_path, monkeypatch):
+    """Lines behind the last that counts are not looked at, whatever is in them."""
+    line = json.dumps({"name": "x", "dtype": "F32", "shape": [1], "digest": "0" * 32})
+    path = tmp_path / "x.jsonl"
+    monkeypatch.setattr(sources, "MAX_TENSORS", 5)
+    path.write_text("\n".join([line] * 5))
+    assert len(read_source("digests", path, names="plain")) == 5
+    path.write_text("\n".join([*[line] * 6, "no digest"]))
+    with pytest.raises(ForeignError, match="more than 5 tensors"):
+        read_source("digests", path, names="plain")
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
