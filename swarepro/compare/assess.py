@@ -14,6 +14,7 @@ from swarepro.bundle.read import Bundle
 from swarepro.bundle.schema import Manifest
 from swarepro.compare.align import align_positions, intended
 from swarepro.compare.assessment import Assessment, Flip, Measured, VerdictClass
+from swarepro.compare.certain import wrong_by_itself
 from swarepro.compare.drift import largest_drift
 from swarepro.compare.flips import find_flips, first_other_input, until
 from swarepro.compare.floor import Floor, FloorEntry, Kind, check_floor
@@ -21,8 +22,8 @@ from swarepro.compare.growth import measure_growth, residual_streams
 from swarepro.compare.limits import MARGIN, Limits, limits_of
 from swarepro.compare.names import shown_names
 from swarepro.compare.patterns import Off, patterns
-from swarepro.compare.rereads import Reread, changed_rows
-from swarepro.compare.rows import Missing, Overlap, end_of, part_at
+from swarepro.compare.rereads import changed_rows
+from swarepro.compare.rows import Missing, Overlap, part_at
 from swarepro.compare.settings import differences
 from swarepro.compare.spread import Spread, measure_spread
 from swarepro.compare.steps import same_steps
@@ -100,10 +101,7 @@ def assess_bundles(
         for boundary in boundaries
         if boundary.spread is not None or boundary.reason is not None
     ]
-    judged += [
-        (_place(again, baseline), True, _reread(again, target_names[again.record.index]))
-        for again in changed_rows(target)
-    ]
+    judged += [(place, True, found) for place, found in wrong_by_itself(baseline, target)]
     judged.sort(key=lambda item: item[0])
     above = tuple(found for _, is_above, found in judged if is_above)
     unjudged = tuple(found for _, is_above, found in judged if is_above is None)
@@ -149,6 +147,8 @@ def assess_bundles(
 
 
 def _patterns(baseline: Bundle, target: Bundle, first: Measured) -> tuple[str, ...]:
+    if first.reason is not None:
+        return ()  # it is a token, whose row is no row of values
     off = Off(
         point=first.point,
         layer=first.layer,
@@ -278,37 +278,6 @@ def _judge(
         num_heads=num_heads,
     )
     return at.index, True, above
-
-
-def _place(again: Reread, baseline: Bundle) -> int:
-    """Return where the baseline reaches the last row that a record of the target shows."""
-    name, session, end = again.record.name, again.record.session, end_of(again.record)
-    reached = (
-        record.index
-        for record in baseline.records
-        if record.name == name and record.session == session and end_of(record) >= end
-    )
-    return next(reached, len(baseline.records))
-
-
-def _reread(again: Reread, name: str) -> Measured:
-    record = again.record
-    return Measured(
-        step=record.step,
-        session=record.session,
-        name=name,
-        point=record.point,
-        layer=record.layer,
-        kind=record.kind,
-        worst=inf,
-        relative_l2=None,
-        cosine=None,
-        limit=0.0,
-        limit_l2=0.0,
-        reread=True,
-        positions=again.positions,
-        num_rows=record.shape[0],
-    )
 
 
 def _first_differing(boundaries: Sequence[Boundary]) -> dict[int, int]:

@@ -9,9 +9,10 @@ from swarepro.points import PointKind
 class VerdictClass(StrEnum):
     """What a pair of runs is to each other.
 
-    ``WRONG``: a value lies above the floor. ``NOISE``: values differ, and all lie within it.
-    ``TIE``: every boundary is equal byte for byte, and other tokens were chosen. ``INCOMPARABLE``:
-    what differs has no floor.
+    ``WRONG``: a value lies above the floor, or one of the runs is wrong by itself: its token is not
+    the largest of its own logits, or the target reads rows otherwise than it wrote them. ``NOISE``:
+    values differ, and all lie within the floor. ``TIE``: every boundary is equal byte for byte, and
+    other tokens were chosen. ``INCOMPARABLE``: what differs has no floor.
     """
 
     IDENTICAL = "IDENTICAL"
@@ -40,6 +41,7 @@ class Measured:
             the floor has no such boundary.
         limit_l2: likewise of the relative L2.
         reread: rows that an earlier step wrote are shown otherwise here, in the target itself.
+        reason: why it is wrong, where no number says so; else None.
         is_source: it is the first of its session to differ: what was captured of its inputs is
             equal.
         positions: of rows with a vector above the floor, ascending; of all that differ, where the
@@ -62,6 +64,7 @@ class Measured:
     limit_l2: float | None
     is_source: bool = False
     reread: bool = False
+    reason: str | None = None
     positions: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
     num_heads: int = 0

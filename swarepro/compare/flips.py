@@ -42,15 +42,17 @@ def find_flips(baseline: Bundle, target: Bundle) -> tuple[Flip, ...]:
     ):
         for index, (own, other) in enumerate(zip(mine, theirs, strict=False)):
             if own != other:
-                rows = len(prompt or other_prompt) or _prefilled(left, session)
+                rows = len(prompt or other_prompt) or prompt_rows(left, session)
                 position = rows + index - 1
                 found.append(_flip(baseline, target, session, position, own, other))
                 break
     return tuple(found)
 
 
-def _prefilled(manifest: Manifest, session: int) -> int:
-    """Return how long a prompt is of which only the steps are known."""
+def prompt_rows(manifest: Manifest, session: int) -> int:
+    """Return how long a session's prompt is, though only its steps may be known."""
+    if manifest.prompts[session]:
+        return len(manifest.prompts[session])
     ends = (
         span.end
         for step in manifest.steps

@@ -110,6 +110,9 @@ def _first(found: Assessment, first: Measured) -> str:
     where = f"step {first.step}, {first.name}"
     if first.layer is not None:
         where += f" (layer {first.layer}, {first.kind})"
+    if first.reason is not None:
+        how = f"{first.reason}, at position {first.positions[0]}"
+        return f"{where}: {how}; {_before(found, first)}."
     rows = f"{len(first.positions):,} of {count(first.num_rows, 'row')}"
     rows += f", positions {ranges(first.positions, most=4)}"
     if first.num_heads:
@@ -122,13 +125,15 @@ def _first(found: Assessment, first: Measured) -> str:
         how = "it is not finite on one side alone"
     else:
         how = f"{figure(share(first))} times what rounding explains"
+    return f"{where}: {how}, in {rows}; {_before(found, first)}."
+
+
+def _before(found: Assessment, first: Measured) -> str:
     if first.is_source:
-        before = "nothing before it differs"
-    elif found.unjudged_before:
-        before = f"{count(found.unjudged_before, 'boundary')} before it could not be judged"
-    else:
-        before = "all before it is within the floor"
-    return f"{where}: {how}, in {rows}; {before}."
+        return "nothing before it differs"
+    if found.unjudged_before:
+        return f"{count(found.unjudged_before, 'boundary')} before it could not be judged"
+    return "all before it is within the floor"
 
 
 def _row(found: Measured) -> tuple[str, ...]:
@@ -218,7 +223,8 @@ _DRIFT = ("session", "position", "token", "moved", "kl")
 _GROWTH = ("layer", "relative_l2", "cosine", "added", "floor_l2")
 _MEASURED = (
     *("step", "session", "name", "point", "layer", "worst", "relative_l2", "cosine"),
-    *("limit", "limit_l2", "is_source", "reread", "positions", "heads", "num_heads", "num_rows"),
+    *("limit", "limit_l2", "is_source", "reread", "reason", "positions"),
+    *("heads", "num_heads", "num_rows"),
 )
 
 

@@ -1,5 +1,6 @@
 """Whether two runs can part at all, and the boundary where they do first."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,8 +82,8 @@ def first_parting(
         # Rows that are read otherwise than they were written part where they are read, not where
         # they were written; the step is the target's.
         position = None if first.reread else first.positions[0]
-        bundle = target if first.reread else baseline
-        return _parting(bundle, first.name, first.step, first.session, position)
+        sides = (target, baseline) if first.reread else (baseline, target)
+        return _parting(sides, first.name, first.step, first.session, position)
     try:
         parted = compare_bundles(baseline, target).first
     except IncomparableError as error:
@@ -96,17 +97,22 @@ def first_parting(
             hint="give the bundle of a run that went wrong as TARGET",
         )
     if parted.reread_at is not None:
-        return _parting(target, parted.name, parted.reread_at, parted.session)
-    return _parting(baseline, parted.name, parted.step, parted.session)
+        return _parting((target,), parted.name, parted.reread_at, parted.session)
+    return _parting((baseline,), parted.name, parted.step, parted.session)
 
 
 def _parting(
-    bundle: Bundle, shown: str, step: int, session: int, position: int | None = None
+    bundles: Sequence[Bundle],
+    shown: str,
+    step: int,
+    session: int,
+    position: int | None = None,
 ) -> Parting:
-    """Return the boundary of a run that a comparison shows as ``shown``."""
-    marked = told_apart(bundle.manifest.stages, bundle.records)
+    """Return what a comparison shows as ``shown``, of the first of the runs that captured it."""
     name, mark = next(
         (record.name, mark)
+        for bundle in bundles
+        for marked in [told_apart(bundle.manifest.stages, bundle.records)]
         for seen, (record, mark) in zip(shown_names(bundle.records), marked, strict=True)
         if (seen, record.session) == (shown, session)
     )

@@ -149,6 +149,7 @@ class Run:
     ownership: tuple[StageOwnership, ...] = ()
     final_actions: tuple[ActionEntry, ...] = ()
     shadow: bool = True
+    case: dict = field(default_factory=lambda: {"name": "hand-made", "numbers": [1, 2.5, None]})
 
     def write(self, directory: Path) -> Path:
         """Write the bundle and return its path."""
@@ -168,7 +169,7 @@ class Run:
     def manifest_fields(self) -> dict:
         """Return the arguments of `BundleWriter.finish`."""
         return {
-            "case": {"name": "hand-made", "numbers": [1, 2.5, None]},
+            "case": self.case,
             "model": "synthetic:hand-made",
             "num_layers": self.num_layers,
             "steps": self.steps,
