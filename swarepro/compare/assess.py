@@ -1,6 +1,6 @@
 """Is it wrong, or is it noise: two runs against a noise floor, row by row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
@@ -39,7 +39,7 @@ class Boundary:
 
     Attributes:
         parts: by position.
-        spread: None where every byte is equal.
+        spread: None where every byte is equal; its errors are all 0 where only bytes differ.
         reason: why it has none although bytes differ; else None.
     """
 
@@ -96,7 +96,7 @@ def assess_bundles(
             kind,
             margin,
             to_the_byte=to_the_byte,
-            is_source=_index(boundary) == starts[boundary.parts[0].baseline.session],
+            is_source=_is_first(boundary, starts),
         )
         for boundary in boundaries
         if boundary.spread is not None or boundary.reason is not None
@@ -178,7 +178,7 @@ def measured_boundaries(
             continue
         reason = _reason(parts)
         spread = None if reason is not None else measure_spread(baseline, target, parts)
-        if spread is not None and not spread.errors.any():
+        if spread is not None and spread.same_bytes:
             spread = None
         yield Boundary(parts=parts, spread=spread, reason=reason)
 
@@ -290,12 +290,17 @@ def _first_differing(boundaries: Sequence[Boundary]) -> dict[int, int]:
     return found
 
 
+def _is_first(boundary: Boundary, starts: Mapping[int, int]) -> bool:
+    index = _index(boundary)
+    return index is not None and index == starts[boundary.parts[0].baseline.session]
+
+
 def _index(boundary: Boundary) -> int | None:
-    """Return the place in execution order of the first row that differs."""
+    """Return the place in execution order of the first row with another value."""
     if boundary.spread is None:
         return None if boundary.reason is None else boundary.parts[0].baseline.index
-    row = int(np.flatnonzero(boundary.spread.errors.any(axis=1))[0])
-    return part_at(boundary.parts, row).baseline.index
+    rows = np.flatnonzero(boundary.spread.errors.any(axis=1))
+    return part_at(boundary.parts, int(rows[0])).baseline.index if rows.size else None
 
 
 def _heads(

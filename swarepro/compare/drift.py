@@ -22,7 +22,7 @@ def largest_drift(
     Args:
         baseline: whose token it is.
         target: the other run.
-        joined: rows by position; those that are no logits are left out.
+        joined: rows by position; those that are no logits, or of two vocabularies, are left out.
 
     Returns:
         None where no row of logits is stored on both sides, or none gives probabilities: one NaN,
@@ -33,6 +33,7 @@ def largest_drift(
         for parts in joined
         for part in parts
         if part.baseline.point == points.LOGITS.name and part.baseline.file and part.target.file
+        if part.baseline.shape[1:] == part.target.shape[1:]
         for drift in _rows(baseline, target, part)
     ]
     return max(found, key=lambda drift: abs(drift.moved), default=None)

@@ -1,8 +1,10 @@
 """Where two runs chose another token: from there on they compute something else, and rightly so."""
 
 from collections.abc import Mapping, Sequence
+from math import inf, isnan
 
 import numpy as np
+import numpy.typing as npt
 
 from swarepro import points
 from swarepro.bundle.dtypes import DTYPES
@@ -95,9 +97,12 @@ def _flip(
         else to_float64(bundle.tensor(record), DTYPES[record.dtype])[0]
         for bundle, record in zip((baseline, target), records, strict=True)
     ]
-    gaps = [None if row is None else float(row[own] - row[other]) for row in rows]
+    gaps = [None if row is None else _gap(row, own, other) for row in rows]
     left, right = rows
-    apart = None if left is None or right is None else float(np.abs(right - left).max())
+    apart = None
+    if left is not None and right is not None and left.shape == right.shape:
+        with np.errstate(invalid="ignore"):
+            apart = _largest(right - left)
     first, second = records
     equal = None
     if first is not None and second is not None and first.algorithm == second.algorithm:
@@ -123,3 +128,21 @@ def _logits(bundle: Bundle, session: int, position: int) -> TensorRecord | None:
         ):
             return record
     return None
+
+
+def _gap(row: npt.NDArray[np.float64], own: int, other: int) -> float | None:
+    """Return by how much the logit of ``own`` is above that of ``other``; None: nobody can say.
+
+    A dump's token may lie outside of its logits, and two infinities or a NaN have no difference.
+    """
+    if max(own, other) >= len(row):
+        return None
+    if row[own] == row[other]:
+        return 0.0
+    gap = float(row[own] - row[other])
+    return None if isnan(gap) else gap
+
+
+def _largest(differences: npt.NDArray[np.float64]) -> float:
+    """Return the largest magnitude; a NaN, of infinities too, is no difference that counts."""
+    return float(np.nan_to_num(np.abs(differences), nan=0.0, posinf=inf).max(initial=0.0))

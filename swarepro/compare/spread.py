@@ -18,18 +18,21 @@ head is not diluted by the others.
 - Where all rows are zero there is no unit: any difference is infinite.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, prod, sqrt
+from math import frexp, inf, prod, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from swarepro.bundle.dtypes import DTYPES
 from swarepro.bundle.read import Bundle
-from swarepro.compare.floats import to_float64
+from swarepro.compare.floats import Array, to_float64
 from swarepro.compare.rows import Overlap
 from swarepro.compare.windows import windows
+
+_SQUARED = 400
+"""Powers of two up to this one, and down to its inverse, have squares that can be added up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,8 @@ class Spread:
         cosine: of all rows; None when one norm is 0.
         errors: ``[rows, vectors of a row]``.
         positions: ``[rows]``, the logical position of each row.
+        same_bytes: whether both sides have one dtype and the same bytes. All errors may be 0
+            without that: -0.0 beside 0.0, two NaNs, one value in two dtypes.
     """
 
     worst: float
@@ -49,6 +54,7 @@ class Spread:
     cosine: float | None
     errors: npt.NDArray[np.float64]
     positions: npt.NDArray[np.int64]
+    same_bytes: bool
 
 
 def measure_spread(baseline: Bundle, target: Bundle, parts: Sequence[Overlap]) -> Spread:
@@ -66,20 +72,31 @@ def measure_spread(baseline: Bundle, target: Bundle, parts: Sequence[Overlap]) -
     inner = parts[0].baseline.shape[1:]
     vectors, width = (prod(inner[:-1]), inner[-1]) if inner else (1, 1)
     dtypes = DTYPES[parts[0].baseline.dtype], DTYPES[parts[0].target.dtype]
+    shift = 0
+    if "F64" in (dtypes[0].name, dtypes[1].name):  # squares of all others fit
+        pieces = _pieces(baseline, target, parts)
+        shift = _shift(
+            to_float64(side, dtype)
+            for sides in pieces
+            for side, dtype in zip(sides, dtypes, strict=True)
+        )
     apart: list[npt.NDArray[np.float64]] = []
     norms: list[npt.NDArray[np.float64]] = []
     sums = np.zeros(3)  # squares of the baseline, of the target, and their product
-    for part in parts:
-        for _, mine, theirs in windows(baseline, target, part):
-            b, t = (
-                to_float64(side, dtype).reshape(-1, vectors, width)
-                for side, dtype in zip((mine, theirs), dtypes, strict=True)
-            )
-            d = _difference(b, t)
-            b, t = (np.where(np.isfinite(side), side, 0.0) for side in (b, t))
-            apart.append(np.sqrt(np.einsum("rvw,rvw->rv", d, d)))
-            norms.append(np.sqrt(np.einsum("rvw,rvw->rv", b, b)))
-            sums += [float(np.einsum("rvw,rvw->", x, y)) for x, y in ((b, b), (t, t), (b, t))]
+    same_bytes = dtypes[0] == dtypes[1]
+    for mine, theirs in _pieces(baseline, target, parts):
+        same_bytes = same_bytes and mine.tobytes() == theirs.tobytes()
+        b, t = (
+            np.ldexp(to_float64(side, dtype), shift).reshape(-1, vectors, width)
+            for side, dtype in zip((mine, theirs), dtypes, strict=True)
+        )
+        d = _difference(b, t)
+        if not (dtypes[0].is_float or dtypes[1].is_float):  # float64 does not hold every integer
+            d[(mine != theirs).reshape(d.shape) & (d == 0.0)] = 1.0
+        b, t = (np.where(np.isfinite(side), side, 0.0) for side in (b, t))
+        apart.append(np.sqrt(np.einsum("rvw,rvw->rv", d, d)))
+        norms.append(np.sqrt(np.einsum("rvw,rvw->rv", b, b)))
+        sums += [float(np.einsum("rvw,rvw->", x, y)) for x, y in ((b, b), (t, t), (b, t))]
     differences = np.concatenate(apart)
     errors = _relative(differences, np.concatenate(norms))
     positions = np.concatenate(
@@ -88,10 +105,32 @@ def measure_spread(baseline: Bundle, target: Bundle, parts: Sequence[Overlap]) -
     return Spread(
         worst=float(errors.max(initial=0.0)),
         relative_l2=_ratio(float((differences * differences).sum()), float(sums[0])),
-        cosine=float(sums[2] / sqrt(sums[0] * sums[1])) if sums[0] and sums[1] else None,
+        cosine=_cosine(*map(float, sums)),
         errors=errors,
         positions=positions,
+        same_bytes=same_bytes,
     )
+
+
+def _pieces(
+    baseline: Bundle, target: Bundle, parts: Sequence[Overlap]
+) -> Iterator[tuple[Array, Array]]:
+    for part in parts:
+        for _, mine, theirs in windows(baseline, target, part):
+            yield mine, theirs
+
+
+def _shift(arrays: Iterable[npt.NDArray[np.float64]]) -> int:
+    """Return the power of two by which to multiply, so that squares neither overflow nor vanish.
+
+    It is 0 where they do not: every quotient of sums is the same with any.
+    """
+    largest = 0.0
+    for array in arrays:
+        finite = np.abs(array[np.isfinite(array)])
+        largest = max(largest, float(finite.max(initial=0.0)))
+    exponent = frexp(largest)[1]
+    return -exponent if abs(exponent) > _SQUARED else 0
 
 
 def vector_errors(
@@ -102,7 +141,8 @@ def vector_errors(
     The relative L2 is infinite where the baseline is 0 and the target is not.
     """
     shape = baseline.shape[0], -1, baseline.shape[-1]
-    b, t = baseline.reshape(shape), target.reshape(shape)
+    shift = _shift((baseline, target))
+    b, t = (np.ldexp(side, shift).reshape(shape) for side in (baseline, target))
     d = _difference(b, t)
     b = np.where(np.isfinite(b), b, 0.0)
     differences = np.sqrt(np.einsum("rvw,rvw->rv", d, d))
@@ -146,3 +186,7 @@ def _ratio(difference: float, baseline: float) -> float | None:
     if baseline > 0.0:
         return sqrt(difference / baseline)
     return 0.0 if difference == 0.0 else None
+
+
+def _cosine(baseline: float, target: float, product: float) -> float | None:
+    return product / (sqrt(baseline) * sqrt(target)) if baseline and target else None

@@ -1,5 +1,6 @@
 """What a comparison against a noise floor says: is it wrong, is it noise, is it a tie."""
 
+from collections.abc import Sequence
 from math import isfinite
 
 from swarepro.compare.assessment import Assessment, Drift, Flip, Measured, VerdictClass
@@ -72,25 +73,39 @@ def _headline(found: Assessment) -> str:
     if found.verdict is VerdictClass.WRONG and found.first is not None:
         return f"WRONG. {_first(found, found.first)}"
     if found.verdict is VerdictClass.NOISE:
-        most = max(found.within, key=share)
-        return (
-            f"NOISE. {count(len(found.within), 'boundary')} differ, and rounding explains all of"
-            f" them: the largest, {most.name}, takes {percent(share(most))} of its limit."
-        )
+        return f"NOISE. {_noise(found.within)}."
     if found.verdict is VerdictClass.TIE:
-        all_equal = f"TIE. All {count(found.compared, 'boundary')} are equal byte for byte"
         if not all(flip.equal for flip in found.flips):
             return (
-                f"{all_equal}, and other tokens were chosen, from logits that were not captured:"
-                " look at what lies behind the last boundary."
+                f"TIE. {_equal(found)}, and other tokens were chosen, from logits that were not"
+                " captured: look at what lies behind the last boundary."
             )
         return (
-            f"{all_equal}, logits too, and other tokens were chosen: look at the sampler, not at"
-            " the model."
+            f"TIE. {_equal(found)}, logits too, and other tokens were chosen: look at the sampler,"
+            " not at the model."
         )
     if found.verdict is VerdictClass.IDENTICAL:
-        return f"IDENTICAL. All {count(found.compared, 'boundary')} are equal byte for byte."
+        return f"IDENTICAL. {_equal(found)}."
     return f"INCOMPARABLE. {found.reason}."
+
+
+def _noise(within: Sequence[Measured]) -> str:
+    most = max(within, key=share)
+    differ = f"{count(len(within), 'boundary')} {'differs' if len(within) == 1 else 'differ'}"
+    if not any(each.worst for each in within):
+        return f"{differ} in bytes alone: every value is the same"
+    takes = f"takes {percent(share(most))} of its limit"
+    if len(within) == 1:
+        return f"{differ}, and rounding explains it: {most.name} {takes}"
+    return f"{differ}, and rounding explains all of them: the largest, {most.name}, {takes}"
+
+
+def _equal(found: Assessment) -> str:
+    which = f"All {count(found.compared, 'boundary')} are"
+    if found.compared == 1:
+        which = "The 1 boundary that was compared is"
+    one_sided = found.only_baseline or found.only_target
+    return f"{which} equal byte for byte{' in the rows that both runs have' if one_sided else ''}"
 
 
 def share(found: Measured) -> float:
