@@ -143,7 +143,10 @@ def open_bundle(path: Path) -> Bundle:
     """
     if not path.is_dir():
         what = "is not a directory" if path.exists() else "does not exist"
-        raise BundleError(f"no bundle: {path} {what}")
+        raise BundleError(
+            f"no bundle: {path} {what}",
+            hint="name the folder that a run wrote, e.g. runs/RUN_ID",
+        )
     root = path.resolve()
     manifest = _read_manifest(path, root)
     entries: dict[str, FileEntry] = {}

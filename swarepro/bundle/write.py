@@ -50,6 +50,18 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+def make_parents(path: Path) -> None:
+    """Make the folders above ``path``; BundleError names what is there and is no folder."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        above = (each for each in path.parents if os.path.lexists(each) and not each.is_dir())
+        raise BundleError(
+            f"cannot write {path}: {next(above, path.parent)} is no folder",
+            hint="choose another --out",
+        ) from None
+
+
 class BundleWriter:
     """Writes one bundle; use it as a context manager.
 
@@ -79,7 +91,7 @@ class BundleWriter:
 
     def __enter__(self) -> Self:
         with _writing(self._directory):
-            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            make_parents(self._directory)
             try:
                 self._directory.mkdir()
             except FileExistsError:

@@ -8,6 +8,7 @@ import msgspec
 from swarepro.bundle.read import Bundle, open_bundle
 from swarepro.bundle.schema import TensorRecord
 from swarepro.bundle.tensorfile import StoredTensor, write_tensors
+from swarepro.bundle.write import make_parents
 from swarepro.errors import ForeignError
 from swarepro.foreign.index import INDEX, Index, IndexedTensor
 from swarepro.foreign.results import ExportResult
@@ -34,7 +35,7 @@ def export_bundle(path: Path, directory: Path, *, progress: Progress) -> ExportR
             f"{path} stores no tensor, only digests", hint="run again with --store tensor"
         )
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        make_parents(directory)
         directory.mkdir()
     except FileExistsError:
         raise ForeignError(

@@ -39,10 +39,16 @@ def list_files(source: Path, suffixes: tuple[str, ...]) -> tuple[Listed, ...]:
     try:
         mode = source.stat().st_mode
     except OSError as error:
-        raise ForeignError(f"cannot read {source}: {_reason(error)}") from None
+        raise ForeignError(
+            f"cannot read {source}: {_reason(error)}",
+            hint="name the folder of the dump, or one of its files",
+        ) from None
     if stat.S_ISREG(mode):
         if not source.name.endswith(suffixes):
-            raise ForeignError(f"{source} is no {' or '.join(suffixes)} file")
+            raise ForeignError(
+                f"{source} is no {' or '.join(suffixes)} file",
+                hint="name the format that the dump has: safetensors, npy, torch or digests",
+            )
         return (Listed(path=source, name=_without_suffix(source.name, suffixes)),)
     if not stat.S_ISDIR(mode):
         raise ForeignError(f"{source} is neither a folder nor a regular file")
