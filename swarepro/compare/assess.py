@@ -17,7 +17,7 @@ from swarepro.compare.assessment import Assessment, Flip, Measured, VerdictClass
 from swarepro.compare.certain import wrong_by_itself
 from swarepro.compare.drift import largest_drift
 from swarepro.compare.flips import find_flips, first_other_input, until
-from swarepro.compare.floor import Floor, FloorEntry, Kind, check_floor
+from swarepro.compare.floor import Floor, FloorEntry, Kind, check_floor, entry_of
 from swarepro.compare.growth import measure_growth, residual_streams
 from swarepro.compare.limits import MARGIN, Limits, limits_of
 from swarepro.compare.names import shown_names
@@ -84,7 +84,6 @@ def assess_bundles(
             hint="capture the same points in both runs, with --store tensor",
         )
     kind = floor_kind(floor, baseline.manifest, target.manifest)
-    entries = {(entry.point, entry.layer): entry for entry in floor.entries}
     starts = _first_differing(boundaries)
     to_the_byte = kind == "order" and same_steps(baseline.manifest, target.manifest)
     names, target_names = shown_names(baseline.records), shown_names(target.records)
@@ -92,7 +91,7 @@ def assess_bundles(
         _judge(
             boundary,
             names[boundary.parts[0].baseline.index],
-            entries.get((boundary.parts[0].baseline.point, boundary.parts[0].baseline.layer)),
+            entry_of(floor, boundary.parts[0].baseline, baseline.manifest.stages),
             kind,
             margin,
             to_the_byte=to_the_byte,

@@ -1,6 +1,6 @@
 """A noise floor on disk: how far legal variants of a run are apart, by point and layer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Literal
@@ -8,7 +8,9 @@ from typing import Literal
 import msgspec
 
 from swarepro import points
-from swarepro.bundle.schema import Environment, Manifest, OnDisk
+from swarepro.bundle.digest import digest_bytes
+from swarepro.bundle.schema import Environment, Manifest, OnDisk, StageEntry, TensorRecord
+from swarepro.compare.settings import weights_dtype
 from swarepro.errors import BundleError, IncomparableError, SwareproError
 
 FLOOR_VERSION = 2
@@ -65,9 +67,12 @@ class Floor(OnDisk, frozen=True, kw_only=True):
         dtype: that the case was run in.
         device: likewise.
         case: its name.
+        positions: of its longest session. What rounding does grows with the keys that a query
+            sees: of a longer run the floor says nothing.
         variants: that were run.
         entries: by point and layer, in execution order.
         environment: of the machine.
+        seal: digest over all of the above, set where the floor is written.
     """
 
     floor_version: int
@@ -75,14 +80,21 @@ class Floor(OnDisk, frozen=True, kw_only=True):
     dtype: str
     device: str
     case: str
+    positions: int
     variants: tuple[FloorVariant, ...]
     entries: tuple[FloorEntry, ...]
     environment: Environment
+    seal: str = ""
+
+
+class _Version(msgspec.Struct):
+    floor_version: int
 
 
 def write_floor(path: Path, floor: Floor) -> None:
     """Write ``floor``; BundleError when the file exists already or cannot be written."""
-    data = msgspec.json.format(msgspec.json.encode(floor), indent=1) + b"\n"
+    sealed = msgspec.structs.replace(floor, seal=_seal_of(floor))
+    data = msgspec.json.format(msgspec.json.encode(sealed), indent=1) + b"\n"
     try:
         with path.open("xb") as file:
             try:
@@ -111,7 +123,15 @@ def read_floor(path: Path) -> Floor:
             raise BundleError(
                 f"{path} is too large for a floor", hint="`swarepro calibrate CASE` makes one"
             )
-        floor = msgspec.json.decode(path.read_bytes(), type=Floor)
+        data = path.read_bytes()
+        version = msgspec.json.decode(data, type=_Version).floor_version
+        if version != FLOOR_VERSION:
+            raise BundleError(
+                f"{path}: floor_version {version}; this swarepro reads {FLOOR_VERSION}",
+                hint="its numbers mean something else here; `swarepro calibrate CASE` makes a new"
+                " one",
+            )
+        floor = msgspec.json.decode(data, type=Floor)
     except OSError as error:
         raise BundleError(
             f"cannot read {path}: {error.strerror}", hint="`swarepro calibrate CASE` makes one"
@@ -120,13 +140,36 @@ def read_floor(path: Path) -> Floor:
         raise BundleError(
             f"{path} is no floor: {error}", hint="`swarepro calibrate CASE` makes one"
         ) from error
-    if floor.floor_version != FLOOR_VERSION:
+    if floor.seal != _seal_of(floor):
         raise BundleError(
-            f"{path}: floor_version {floor.floor_version}; this swarepro reads {FLOOR_VERSION}",
-            hint="its numbers mean something else here; `swarepro calibrate CASE` makes a new one",
+            f"{path} was changed after it was measured: its seal is not that of what it says",
+            hint="measure it again: `swarepro calibrate CASE`",
         )
     _check_entries(path, floor.entries)
     return floor
+
+
+def _seal_of(floor: Floor) -> str:
+    return digest_bytes(msgspec.json.encode(msgspec.structs.replace(floor, seal="")))
+
+
+def entry_of(floor: Floor, record: TensorRecord, stages: Sequence[StageEntry]) -> FloorEntry | None:
+    """Return what ``floor`` says of a boundary; None where it says nothing.
+
+    What crosses a stage edge is what the layer before it put out: a floor of one stage knows it.
+
+    Args:
+        floor: of the model.
+        record: of the boundary.
+        stages: of its run.
+    """
+    places = [(record.point, record.layer)]
+    if record.point == points.BOUNDARY_SEND_HIDDEN.name:
+        places.append((points.AFTER_LAYER.name, stages[record.stage].layer_end - 1))
+    if record.point == points.BOUNDARY_RECV_HIDDEN.name:
+        places.append((points.AFTER_LAYER.name, stages[record.stage].layer_start - 1))
+    known = {(entry.point, entry.layer): entry for entry in floor.entries}
+    return next((known[place] for place in places if place in known), None)
 
 
 def _check_entries(path: Path, entries: Iterable[FloorEntry]) -> None:
@@ -154,19 +197,34 @@ def check_floor(path: Path, floor: Floor, baseline: Manifest, target: Manifest) 
                 f"{path} is a floor of {floor.model}; the {side} ran {manifest.model}",
                 hint=f"make one: swarepro calibrate --model {manifest.model} ...",
             )
-    dtypes = _dtype(baseline), _dtype(target)
+    _check_dtypes(path, floor, baseline, target)
+    for side, manifest in (("baseline", baseline), ("target", target)):
+        have = num_positions(manifest)
+        if have > floor.positions:
+            raise IncomparableError(
+                f"{path} was measured on sessions of at most {floor.positions} positions; the"
+                f" {side} has one of {have}, and what rounding does grows with the keys that a"
+                " query sees",
+                hint="calibrate with a prompt (and --decode) at least as long",
+            )
+
+
+def num_positions(manifest: Manifest) -> int:
+    """Return how many positions the longest session of a run has."""
+    return max((span.end for step in manifest.steps for span in step.spans), default=0)
+
+
+def _check_dtypes(path: Path, floor: Floor, baseline: Manifest, target: Manifest) -> None:
+    dtypes = weights_dtype(baseline), weights_dtype(target)
     # Where they differ, what the coarser one rounds is what lies between the runs.
     wanted = max(dtypes, key=_COARSER.index) if set(dtypes) <= set(_COARSER) else None
-    if floor.dtype not in ((wanted,) if wanted is not None else dtypes):
-        coarser = (
-            "" if wanted is None else f" coarser dtype: swarepro calibrate --dtype {wanted} ..."
-        )
-        raise IncomparableError(
-            f"{path} is a floor of {floor.dtype}; the runs are {dtypes[0]} and {dtypes[1]}",
-            hint=f"calibrate in the{coarser or ' dtype of one of them'}",
-        )
-
-
-def _dtype(manifest: Manifest) -> str:
-    """Return what the weights were rounded to: a reference widens them, and is no finer."""
-    return str(manifest.case.get("dtype", manifest.backend.dtype))
+    if floor.dtype in ((wanted,) if wanted is not None else dtypes):
+        return
+    coarser = "" if wanted is None else f" coarser dtype: swarepro calibrate --dtype {wanted} ..."
+    hint = f"calibrate in the{coarser or ' dtype of one of them'}"
+    if floor.dtype in dtypes:
+        hint = f"run both with --dtype {floor.dtype}, or {hint}"
+    raise IncomparableError(
+        f"{path} is a floor of {floor.dtype}; the runs have weights in {dtypes[0]} and {dtypes[1]}",
+        hint=hint,
+    )

@@ -7,6 +7,9 @@ from swarepro.bundle.schema import Manifest
 from swarepro.compare.steps import phase_of, same_steps
 
 _SHOWN = 12
+_DENSE = ("dense", "dense-fp64")
+_DEFAULT_DTYPE = "bf16"
+"""Of a case that states none."""
 
 
 def differences(baseline: Manifest, target: Manifest) -> tuple[str, ...]:
@@ -18,9 +21,19 @@ def differences(baseline: Manifest, target: Manifest) -> tuple[str, ...]:
     found = [
         f"{what} ({_against(left, right)})" for (what, left), (_, right) in pairs if left != right
     ]
+    weights = weights_dtype(baseline), weights_dtype(target)
+    if weights[0] != weights[1] and weights != (baseline.backend.dtype, target.backend.dtype):
+        found.append(f"dtype of the weights ({weights[0]} against {weights[1]})")
     if baseline.prompts != target.prompts:
         found.append(f"prompts ({_prompts(baseline, target)})")
     return tuple(found)
+
+
+def weights_dtype(manifest: Manifest) -> str:
+    """Return what the weights were rounded to: a reference widens them, and is no finer."""
+    computed = manifest.backend.dtype
+    own = manifest.backend.engine in _DENSE and "imported" not in manifest.case
+    return str(manifest.case.get("dtype", _DEFAULT_DTYPE if own else computed))
 
 
 def _settings(manifest: Manifest) -> Iterator[tuple[str, str | list[str]]]:

@@ -17,6 +17,7 @@ from swarepro.compare.floor import (
     FloorEntry,
     FloorVariant,
     Kind,
+    num_positions,
     write_floor,
 )
 from swarepro.errors import IncomparableError, UsageError
@@ -93,6 +94,7 @@ def calibrate_case(case: CaseSpec, options: RunOptions, *, out: Path, progress: 
         dtype=case.dtype,
         device=own.manifest.backend.device,
         case=case.name,
+        positions=num_positions(own.manifest),
         variants=tuple(told),
         entries=tuple(
             FloorEntry(

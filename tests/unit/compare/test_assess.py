@@ -582,7 +582,7 @@ def test_between_dtypes_the_floor_is_that_of_the_coarser(
     if is_floor:
         assert assessed(*sides, whole=made).verdict is VerdictClass.IDENTICAL
     else:
-        with pytest.raises(IncomparableError, match="a floor of fp32; the runs are bf16") as raised:
+        with pytest.raises(IncomparableError, match="weights in bf16 and fp32") as raised:
             assessed(*sides, whole=made)
         assert "calibrate --dtype bf16" in (raised.value.hint or "")
 
@@ -637,9 +637,10 @@ def test_what_crosses_a_stage_edge_is_named_by_its_stage(assessed) -> None:
     assert (found.verdict, found.first.name) == ("WRONG", "boundary_send_hidden#1")
 
 
-def test_an_edge_that_no_floor_knows_is_named_so_too(assessed) -> None:
-    blind = assessed(chain(second=1.0), chain(second=2.0))
-    assert blind.reason.startswith("boundary_send_hidden#1 of step 0 differs, and the floor says")
+def test_an_edge_that_the_floor_does_not_name_is_named_so_too(assessed) -> None:
+    """The layer before the edge judges it."""
+    found = assessed(chain(second=1.0), chain(second=2.0))
+    assert (found.verdict, found.first.name) == ("WRONG", "boundary_send_hidden#1")
 
 
 CHUNKS = ((0, 5), (5, 6))
@@ -722,3 +723,37 @@ def test_without_logits_nobody_knows(assessed) -> None:
     for side in sides:
         side.items = [each for each in side.items if each[0].name != "logits"]
     assert assessed(*sides).verdict is VerdictClass.TIE
+
+
+@pytest.mark.parametrize(
+    ("scale", "lacks", "verdict"),
+    [
+        (1.0005, False, VerdictClass.NOISE),
+        (1.1, False, VerdictClass.WRONG),
+        (1.0005, True, VerdictClass.INCOMPARABLE),
+    ],
+)
+def test_a_floor_of_one_stage_knows_what_crosses_a_stage_edge(
+    assessed, scale: float, lacks: bool, verdict: VerdictClass
+) -> None:
+    """A chain sends what the layer before the edge put out."""
+
+    def chained(scale: float) -> Run:
+        made = run()
+        (rows,) = (array for record, array, _ in made.items if record.name == "after_layer_1")
+        made.items[5:5] = [
+            item(points.BOUNDARY_SEND_HIDDEN, rows * scale, stage=0),
+            item(points.BOUNDARY_RECV_HIDDEN, rows * scale, stage=1),
+        ]
+        made.items = [
+            (msgspec.structs.replace(record, stage=int(index > 5)), array, store)
+            for index, (record, array, store) in enumerate(made.items)
+        ]
+        made.stages = stages((0, 2), (2, 4))
+        return made
+
+    known = [e for e in entries() if not lacks or (e.point, e.layer) != ("after_layer_{layer}", 1)]
+    found = assessed(chained(1.0), chained(scale), made=known)
+    assert found.verdict is verdict
+    names = [each.name for each in (*found.above, *found.within, *found.unjudged)]
+    assert names == ["boundary_send_hidden", "boundary_recv_hidden"]

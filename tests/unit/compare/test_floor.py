@@ -1,5 +1,6 @@
 import json
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from swarepro.bundle.environment import read_environment
 from swarepro.bundle.schema import Manifest
+from swarepro.case import CaseSpec
 from swarepro.compare.floor import (
     FLOOR_VERSION,
     Floor,
@@ -18,7 +20,7 @@ from swarepro.compare.floor import (
 )
 from swarepro.compare.limits import limits_of
 from swarepro.errors import BundleError, IncomparableError
-from tests.unit.bundle.factory import Run
+from tests.unit.bundle.factory import Run, spans
 
 ENTRY = FloorEntry(
     point="L{layer}_o_proj", layer=0, order=1e-3, order_l2=1e-4, precision=1e-2, precision_l2=5e-3
@@ -32,6 +34,7 @@ def floor(*entries: FloorEntry) -> Floor:
         dtype="float32",
         device="cpu",
         case="made",
+        positions=100,
         variants=(FloorVariant(name="x", kind="order", boundaries=1, tokens_differ=False),),
         entries=entries,
         environment=read_environment(),
@@ -40,7 +43,9 @@ def floor(*entries: FloorEntry) -> Floor:
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     write_floor(tmp_path / "f", floor(ENTRY))
-    assert read_floor(tmp_path / "f") == floor(ENTRY)
+    found = read_floor(tmp_path / "f")
+    assert msgspec.structs.replace(found, seal="") == floor(ENTRY)
+    assert found.seal
 
 
 def test_a_floor_is_never_overwritten(tmp_path: Path) -> None:
@@ -100,6 +105,50 @@ def test_a_floor_is_of_the_coarser_dtype(tmp_path: Path) -> None:
         check_floor(Path("f"), coarse, single, single)
 
 
+def test_a_reference_that_states_no_dtype_has_weights_in_the_default_one(tmp_path: Path) -> None:
+    """`run --engine dense` without --dtype computes in float32 from weights in bfloat16."""
+    made = Run(items=[]).open(tmp_path / "b").manifest
+
+    def ran(engine: str, dtype: str, case: dict[str, object]) -> Manifest:
+        backend = msgspec.structs.replace(made.backend, dtype=dtype, engine=engine)
+        return msgspec.structs.replace(made, backend=backend, case=case)
+
+    assert CaseSpec(name="x", model="y", sessions=()).dtype == "bf16"
+    single, half = ran("paged", "fp32", {"dtype": "fp32"}), ran("paged", "bf16", {})
+    fine, coarse = (msgspec.structs.replace(floor(), dtype=name) for name in ("fp32", "bf16"))
+    for dense in (ran("dense", "fp32", {}), ran("dense-fp64", "fp64", {})):
+        check_floor(Path("f"), coarse, half, dense)
+        with pytest.raises(IncomparableError, match="weights in fp32 and bf16") as raised:
+            check_floor(Path("f"), fine, single, dense)
+        assert "run both with --dtype fp32, or" in (raised.value.hint or "")
+    imported = ran("dense", "fp32", {"imported": {}})
+    check_floor(Path("f"), fine, single, imported)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        ((8, 12), (12,), None),
+        ((13,), (12,), "the baseline has one of 13"),
+        ((12,), (12, 13), "the target has one of 13"),
+    ],
+)
+def test_a_floor_says_nothing_of_longer_sessions(
+    tmp_path: Path, left: tuple[int, ...], right: tuple[int, ...], said: str | None
+) -> None:
+    sides = [
+        Run(items=[], steps=spans((0, ends[0]), *pairwise(ends))).open(tmp_path / name).manifest
+        for name, ends in (("b", left), ("t", right))
+    ]
+    measured = msgspec.structs.replace(floor(), positions=12)
+    if said is None:
+        check_floor(Path("f"), measured, *sides)
+        return
+    with pytest.raises(IncomparableError, match=f"at most 12 positions; {said}") as raised:
+        check_floor(Path("f"), measured, *sides)
+    assert "at least as long" in (raised.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -125,6 +174,20 @@ def test_a_floor_of_another_version_is_refused_with_what_makes_a_new_one(
     with pytest.raises(BundleError, match=f"floor_version {version}; .* reads 2\n") as raised:
         read_floor(tmp_path / "f")
     assert "swarepro calibrate" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("0.01", "0.9"), ('"fp32"', '"bf16"'), ('"order"', '"precision"'), ("100", "9000")],
+)
+def test_a_floor_that_was_touched(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "f"
+    write_floor(path, msgspec.structs.replace(floor(ENTRY), dtype="fp32"))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(BundleError, match="changed after it was measured"):
+        read_floor(path)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,20 @@ def test_what_computes_other_bytes_elsewhere_is_said(change, said):
     assert differences(*pair) == (() if said is None else (said,))
 
 
+def computed(engine: str, dtype: str, case: dict[str, object] | None = None) -> Manifest:
+    backend = msgspec.structs.replace(manifest().backend, engine=engine, dtype=dtype)
+    return manifest(backend=backend, case=case or {})
+
+
+def test_the_dtype_of_weights_is_said_where_it_is_another_one():
+    dense, half = computed("dense", "fp32"), computed("paged", "bf16")
+    single = computed("paged", "fp32", {"dtype": "fp32"})
+    said = differences(single, dense)
+    assert "dtype of the weights (fp32 against bf16)" in said
+    assert not any(each.startswith("dtype of") for each in differences(half, dense))
+    assert not any(each.startswith("dtype of") for each in differences(half, single))
+
+
 def with_resets(*steps: int) -> Manifest:
     first, second = manifest().steps
     return manifest(
