@@ -113,7 +113,8 @@ def require_tolerance(
     if reasons:
         raise IncomparableError(
             f"these runs need a tolerance: {'; '.join(reasons)}",
-            hint="give --atol and --rtol, or --max-ulp",
+            hint="give --atol and --rtol, or --max-ulp; or measure what rounding does (`swarepro"
+            " calibrate`) and give --floor",
         )
 
 

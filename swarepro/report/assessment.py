@@ -23,7 +23,7 @@ def assessment_report(found: Assessment) -> Report:
         grids.append(
             shortened(
                 f"{count(len(found.above), 'boundary')} above the floor",
-                (">step", "boundary", "kind", ">rows", "heads", ">worst", ">limit", ">rel. L2"),
+                (">step", "boundary", "kind", ">rows", "heads", ">worst", ">rel. L2", ">x limit"),
                 [_row(each) for each in found.above],
             )
         )
@@ -145,7 +145,8 @@ def _first(found: Assessment, first: Measured) -> str:
 
 def _before(found: Assessment, first: Measured) -> str:
     if first.is_source:
-        return "nothing before it differs"
+        one_sided = found.only_baseline or found.only_target
+        return f"nothing before it{' that both runs have' if one_sided else ''} differs"
     if found.unjudged_before:
         return f"{count(found.unjudged_before, 'boundary')} before it could not be judged"
     return "all before it is within the floor"
@@ -160,8 +161,8 @@ def _row(found: Measured) -> tuple[str, ...]:
         f"{len(found.positions)} of {found.num_rows}",
         heads,
         figure(found.worst),
-        figure(found.limit),
         figure(found.relative_l2),
+        figure(share(found)) if found.limit else MISSING,
     )
 
 

@@ -161,3 +161,61 @@ def test_no_drift_is_not_told() -> None:
     for drift in (None, still):
         assert not any("nat" in line for line in assessment_report(assessed(drift=drift)).lines)
     assert assessment_document(assessed())["drift"] is None
+
+
+ABOVE = replace(LOGITS, worst=2e-2, relative_l2=7e-1, positions=(3,), num_rows=4, is_source=True)
+
+
+def test_the_table_says_by_how_much_its_limit_is_passed() -> None:
+    """The headline's figure is in its row: a vector, or all rows together, whichever is worse."""
+    found = replace(assessed(within=()), verdict=VerdictClass.WRONG, first=ABOVE, above=(ABOVE,))
+    report = assessment_report(found)
+    assert report.headline.startswith("WRONG. step 0, logits: 70 times what rounding explains")
+    assert report.grids[0].columns[-1] == ">x limit"
+    assert report.grids[0].rows[0][-3:] == ("0.02", "0.7", "70")
+    unlimited = replace(ABOVE, limit=0.0, limit_l2=0.0)
+    report = assessment_report(replace(found, first=unlimited, above=(unlimited,)))
+    assert report.grids[0].rows[0][-1] == "-"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "changes", "said"),
+    [
+        (VerdictClass.IDENTICAL, {}, "All 9 boundaries are equal byte for byte."),
+        (
+            VerdictClass.IDENTICAL,
+            {"only_target": ("logits",)},
+            "All 9 boundaries are equal byte for byte in the rows that both runs have.",
+        ),
+        (
+            VerdictClass.IDENTICAL,
+            {"compared": 1},
+            "The 1 boundary that was compared is equal byte for byte.",
+        ),
+        (
+            VerdictClass.NOISE,
+            {"within": (LOGITS,)},
+            "1 boundary differs, and rounding explains it: logits takes 10 % of its limit.",
+        ),
+        (
+            VerdictClass.NOISE,
+            {"within": (LOGITS, replace(LOGITS, name="token"))},
+            "2 boundaries differ, and rounding explains all of them: the largest, logits, takes"
+            " 10 % of its limit.",
+        ),
+    ],
+)
+def test_a_headline_claims_what_was_compared(
+    verdict: VerdictClass, changes: dict[str, object], said: str
+) -> None:
+    found = replace(assessed(within=()), verdict=verdict, **changes)
+    assert assessment_report(found).headline == f"{verdict}. {said}"
+
+
+def test_what_one_run_alone_has_is_not_said_to_agree() -> None:
+    found = replace(assessed(within=()), verdict=VerdictClass.WRONG, first=ABOVE, above=(ABOVE,))
+    assert assessment_report(found).headline.endswith("; nothing before it differs.")
+    found = replace(found, only_baseline=("after_layer_0",))
+    assert assessment_report(found).headline.endswith(
+        "; nothing before it that both runs have differs."
+    )
