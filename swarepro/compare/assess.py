@@ -6,7 +6,6 @@ from math import inf, isfinite
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from swarepro import points
 from swarepro.bundle.dtypes import DTYPES
@@ -19,8 +18,10 @@ from swarepro.compare.drift import largest_drift
 from swarepro.compare.flips import find_flips, first_other_input, until
 from swarepro.compare.floor import Floor, FloorEntry, Kind, check_floor, entry_of
 from swarepro.compare.growth import measure_growth, residual_streams
+from swarepro.compare.heads import heads_with
 from swarepro.compare.limits import MARGIN, Limits, limits_of
 from swarepro.compare.names import shown_names
+from swarepro.compare.other_tokens import judged_tokens
 from swarepro.compare.patterns import Off, patterns
 from swarepro.compare.rereads import changed_rows
 from swarepro.compare.rows import Missing, Overlap, part_at
@@ -75,9 +76,8 @@ def assess_bundles(
     aligned = align_positions(
         baseline, target, skip=intended(baseline.manifest, target.manifest, _ANY)
     )
-    boundaries = list(
-        measured_boundaries(baseline, target, [j.overlaps for j in aligned.joined], flips)
-    )
+    joined = [item.overlaps for item in aligned.joined]
+    boundaries = list(measured_boundaries(baseline, target, joined, flips))
     if not boundaries:
         raise IncomparableError(
             "nothing to compare: no row of the two runs is at one position of one session",
@@ -100,6 +100,13 @@ def assess_bundles(
         for boundary in boundaries
         if boundary.spread is not None or boundary.reason is not None
     ]
+    chosen_from = {
+        b.parts[0].baseline.session: b.spread
+        for b in boundaries
+        if b.parts[0].baseline.point == points.LOGITS.name and b.reason is None
+    }
+    tokens = list(judged_tokens(baseline, target, joined, flips, chosen_from, names))
+    judged += tokens
     judged += [(place, True, found) for place, found in wrong_by_itself(baseline, target)]
     judged.sort(key=lambda item: item[0])
     above = tuple(found for _, is_above, found in judged if is_above)
@@ -115,7 +122,8 @@ def assess_bundles(
             if entry.point == points.AFTER_LAYER.name and entry.layer is not None
         },
     )
-    verdict = _class(above, unjudged, within, flips)
+    equal_logits = tuple(found for _, is_above, found in tokens if is_above)
+    verdict = _class(above, unjudged, within, flips, equal_logits)
     reason = None
     if verdict is VerdictClass.INCOMPARABLE:
         reason = _blind(unjudged[0], boundaries, names)
@@ -142,6 +150,7 @@ def assess_bundles(
         differences=differences(baseline.manifest, target.manifest),
         only_baseline=_one_sided(aligned.only_baseline, flips, names),
         only_target=_one_sided(aligned.only_target, flips, target_names),
+        skipped=aligned.skipped,
     )
 
 
@@ -268,7 +277,7 @@ def _judge(
         bad = spread.errors > 0
     rows = np.flatnonzero(bad.any(axis=1))
     at = part_at(boundary.parts, int(rows[0])).baseline
-    heads, num_heads = _heads(first.dims, first.shape, bad)
+    heads, num_heads = heads_with(first.dims, first.shape, bad)
     above = replace(
         found,
         step=at.step,
@@ -302,24 +311,16 @@ def _index(boundary: Boundary) -> int | None:
     return part_at(boundary.parts, int(rows[0])).baseline.index if rows.size else None
 
 
-def _heads(
-    dims: tuple[str, ...], shape: tuple[int, ...], bad: npt.NDArray[np.bool_]
-) -> tuple[tuple[int, ...], int]:
-    """Return which heads have a bad vector, and how many heads there are."""
-    axis = next((at for at, dim in enumerate(dims) if at and dim in points.HEAD_DIMS), None)
-    if axis is None or axis == len(dims) - 1:
-        return (), 0
-    hits: npt.NDArray[np.bool_] = np.asarray(bad.any(axis=0)).reshape(shape[1:-1])
-    by_head = np.moveaxis(hits, axis - 1, 0).reshape(shape[axis], -1)
-    return tuple(np.flatnonzero(by_head.any(axis=1)).tolist()), shape[axis]
-
-
 def _class(
     above: tuple[Measured, ...],
     unjudged: tuple[Measured, ...],
     within: tuple[Measured, ...],
     flips: tuple[Flip, ...],
+    tokens: tuple[Measured, ...],
 ) -> VerdictClass:
+    """Return the class; of what is ``above``, ``tokens`` were chosen from equal logits."""
+    if above and above == tokens and not (unjudged or within):
+        return VerdictClass.TIE
     if above:
         return VerdictClass.WRONG
     if unjudged:

@@ -164,6 +164,7 @@ class Assessment:
         differences: what the manifests say differs.
         only_baseline: boundaries with rows that only the baseline has.
         only_target: likewise.
+        skipped: declared points left out: their rows are no positions, or they are an engine's own.
     """
 
     baseline: str
@@ -188,3 +189,4 @@ class Assessment:
     differences: tuple[str, ...] = ()
     only_baseline: tuple[str, ...] = ()
     only_target: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()

@@ -202,7 +202,7 @@ def check_floor(path: Path, floor: Floor, baseline: Manifest, target: Manifest) 
         have = num_positions(manifest)
         if have > floor.positions:
             raise IncomparableError(
-                f"{path} was measured on sessions of at most {floor.positions} positions; the"
+                f"{path} was measured on sessions of up to {floor.positions} rows; the"
                 f" {side} has one of {have}, and what rounding does grows with the keys that a"
                 " query sees",
                 hint="calibrate with a prompt (and --decode) at least as long",

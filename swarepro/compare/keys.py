@@ -7,7 +7,7 @@ taken from the end, all ranges that end at one key cost no more than one of them
 """
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,10 @@ class KeySolver:
         it. Of several that fit alike the longest is returned.
         """
         best, found = inf, None
-        norm = float(np.sqrt((out * out).sum())) or 1.0
+        with np.errstate(over="ignore"):
+            norm = float(np.sqrt((out * out).sum())) or 1.0
+        if not isfinite(norm):
+            return None
         end = min(position + 3, len(self._heads.k))
         start = 0 if end <= _SHORT else max(0, position - 2)
         for last in sorted(range(start, end), key=lambda last: abs(last - position)):

@@ -88,8 +88,17 @@ def with_index(found: tuple[Found, ...], index: Index, source: Path) -> tuple[Fo
     """Give every tensor the step, stage and session that the index says.
 
     Raises:
-        ForeignError: the index and the files do not name the same tensors.
+        ForeignError: the index and the files do not name the same tensors, or a tensor is of a
+            step or session that did not run.
     """
+    ran = {(step.index, span.session) for step in index.steps for span in step.spans}
+    for entry in index.tensors:
+        if (entry.step, entry.session) not in ran:
+            raise ForeignError(
+                f"{source / INDEX}: {entry.key} of {entry.file} is of session {entry.session} in"
+                f" step {entry.step}, which no step of the index ran",
+                hint="export the bundle again; the index is not what `swarepro export` wrote",
+            )
     tags = {
         f"{entry.file}:{entry.key}": {
             "step": str(entry.step),

@@ -22,7 +22,9 @@ def assessment_report(found: Assessment) -> Report:
     if found.above:
         grids.append(
             shortened(
-                f"{count(len(found.above), 'boundary')} above the floor",
+                "Tokens that were chosen otherwise"
+                if found.verdict is VerdictClass.TIE
+                else f"{count(len(found.above), 'boundary')} above the floor",
                 (">step", "boundary", "kind", ">rows", "heads", ">worst", ">rel. L2", ">x limit"),
                 [_row(each) for each in found.above],
             )
@@ -49,6 +51,9 @@ def assessment_report(found: Assessment) -> Report:
                 f"Rows that only the {side} has: of {count(len(names), 'boundary')}"
                 f" ({listed(names, most=4)})."
             )
+    if found.skipped:
+        skipped = listed([name.format(layer="*") for name in found.skipped], most=8)
+        lines.append(f"Not compared, because it is no row of a position: {skipped}.")
     lines.append(
         f"Compared {count(found.compared, 'boundary')} by position, {found.identical:,} of them"
         f" equal byte for byte, against {literal(found.floor)} ({_KINDS[found.floor_kind]}, margin"
@@ -228,6 +233,7 @@ def assessment_document(found: Assessment) -> Document:
         "growth": [{name: getattr(layer, name) for name in _GROWTH} for layer in found.growth],
         "only_baseline": list(found.only_baseline),
         "only_target": list(found.only_target),
+        "skipped": list(found.skipped),
     }
 
 

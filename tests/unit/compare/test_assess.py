@@ -757,3 +757,14 @@ def test_a_floor_of_one_stage_knows_what_crosses_a_stage_edge(
     assert found.verdict is verdict
     names = [each.name for each in (*found.above, *found.within, *found.unjudged)]
     assert names == ["boundary_send_hidden", "boundary_recv_hidden"]
+
+
+def test_slots_are_named_as_not_compared(assessed) -> None:
+    def slotted(first: int) -> Run:
+        made = run()
+        slots = np.arange(first, first + ROWS)
+        made.items.insert(0, item(points.FULL_SLOTS, slots, dtype="I32", row_start=None))
+        return made
+
+    found = assessed(slotted(1), slotted(9))
+    assert (found.verdict, found.skipped) == (VerdictClass.IDENTICAL, ("full_slots",))

@@ -175,3 +175,61 @@ def test_two_vocabularies_are_not_judged_and_do_not_drift(assessed) -> None:
     assert found.verdict is VerdictClass.INCOMPARABLE
     assert "rows of shape [5] and [6]" in found.reason
     assert found.drift is None
+
+
+def with_tokens(*tokens: int, logits: float = 1.0, has_logits: bool = True) -> Run:
+    """A run in two chunks: what the first one chooses is thrown away."""
+    made = run(
+        lambda name, rows: name == "logits" and np.multiply(rows, logits, out=rows),
+        steps=((0, 4), (4, ROWS)),
+    )
+    made.prompts = (tuple(range(ROWS)),)
+    for step, (row, token) in enumerate(zip((3, 5), tokens, strict=True)):
+        last = max(i for i, (record, *_) in enumerate(made.items) if record.step == step)
+        array = np.array([token], dtype=np.int64)
+        made.items.insert(
+            last + 1, item(points.TOKEN, array, dtype="I64", step=step, row_start=row)
+        )
+    if not has_logits:
+        made.items = [each for each in made.items if each[0].name != "logits"]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict"),
+    [
+        (with_tokens(7, 7), VerdictClass.IDENTICAL),
+        (with_tokens(8, 7), VerdictClass.TIE),
+        (with_tokens(7, 8), VerdictClass.TIE),
+        (with_tokens(8, 7, logits=1.0005), VerdictClass.NOISE),
+        (with_tokens(8, 7, has_logits=False), VerdictClass.INCOMPARABLE),
+    ],
+    ids=["same", "in the prompt", "not as generated", "by rounding", "nobody knows"],
+)
+def test_a_token_that_no_generated_one_accounts_for(assessed, other: Run, verdict) -> None:
+    """A dump may hold another token than it says, and a chunk's last row chooses one, too."""
+    found = assessed(with_tokens(7, 7), other)
+    assert found.verdict is verdict
+    assert found.flips == ()
+    assert assessment_report(found).headline.startswith(str(verdict))
+
+
+def test_a_token_chosen_from_the_same_logits_beside_noise_is_wrong(assessed) -> None:
+    other = with_tokens(8, 7)
+    other.items = [
+        (
+            item(
+                points.AFTER_LAYER,
+                array * np.float32(1.0005),
+                layer=2,
+                step=record.step,
+                row_start=record.row_start,
+            )
+            if record.name == "after_layer_2"
+            else (record, array, store)
+        )
+        for record, array, store in other.items
+    ]
+    found = assessed(with_tokens(7, 7), other)
+    assert found.verdict is VerdictClass.WRONG
+    assert (found.first.name, found.first.positions) == ("token", (3,))

@@ -144,7 +144,7 @@ def test_a_floor_says_nothing_of_longer_sessions(
     if said is None:
         check_floor(Path("f"), measured, *sides)
         return
-    with pytest.raises(IncomparableError, match=f"at most 12 positions; {said}") as raised:
+    with pytest.raises(IncomparableError, match=f"up to 12 rows; {said}") as raised:
         check_floor(Path("f"), measured, *sides)
     assert "at least as long" in (raised.value.hint or "")
 

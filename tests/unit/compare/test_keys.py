@@ -111,3 +111,12 @@ def test_in_a_long_run_ranges_end_near_the_query(monkeypatch: pytest.MonkeyPatch
     assert found.seen(30, attend(30, 25, 28, 0.35, None)) == Seen(first=25, last=28)
     assert found.seen(30, attend(30, 10, 15, 0.35, None)) is None
     assert found.seen(15, attend(15, 5, 8, 0.35, None)) == Seen(first=5, last=8)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e200])
+def test_no_key_is_looked_for_in_what_is_not_finite_or_too_large_to_square(value: float) -> None:
+    found, out = solver(window=8)
+    broken = out[20].copy()
+    broken[1, 2] = value
+    with np.errstate(all="raise", under="ignore"):
+        assert found.seen(20, broken) is None

@@ -163,17 +163,17 @@ def test_no_drift_is_not_told() -> None:
     assert assessment_document(assessed())["drift"] is None
 
 
-ABOVE = replace(LOGITS, worst=2e-2, relative_l2=7e-1, positions=(3,), num_rows=4, is_source=True)
+SOURCE = replace(LOGITS, worst=2e-2, relative_l2=7e-1, positions=(3,), num_rows=4, is_source=True)
 
 
 def test_the_table_says_by_how_much_its_limit_is_passed() -> None:
     """The headline's figure is in its row: a vector, or all rows together, whichever is worse."""
-    found = replace(assessed(within=()), verdict=VerdictClass.WRONG, first=ABOVE, above=(ABOVE,))
+    found = replace(assessed(within=()), verdict=VerdictClass.WRONG, first=SOURCE, above=(SOURCE,))
     report = assessment_report(found)
     assert report.headline.startswith("WRONG. step 0, logits: 70 times what rounding explains")
     assert report.grids[0].columns[-1] == ">x limit"
     assert report.grids[0].rows[0][-3:] == ("0.02", "0.7", "70")
-    unlimited = replace(ABOVE, limit=0.0, limit_l2=0.0)
+    unlimited = replace(SOURCE, limit=0.0, limit_l2=0.0)
     report = assessment_report(replace(found, first=unlimited, above=(unlimited,)))
     assert report.grids[0].rows[0][-1] == "-"
 
@@ -213,9 +213,30 @@ def test_a_headline_claims_what_was_compared(
 
 
 def test_what_one_run_alone_has_is_not_said_to_agree() -> None:
-    found = replace(assessed(within=()), verdict=VerdictClass.WRONG, first=ABOVE, above=(ABOVE,))
+    found = replace(assessed(within=()), verdict=VerdictClass.WRONG, first=SOURCE, above=(SOURCE,))
     assert assessment_report(found).headline.endswith("; nothing before it differs.")
     found = replace(found, only_baseline=("after_layer_0",))
     assert assessment_report(found).headline.endswith(
         "; nothing before it that both runs have differs."
     )
+
+
+def test_tokens_alone_are_not_called_above_the_floor() -> None:
+    token = replace(SOURCE, name="token", point="token", worst=inf, limit=0.0, limit_l2=0.0)
+    found = replace(assessed(within=()), verdict=VerdictClass.TIE, first=token, above=(token,))
+    assert assessment_report(found).grids[0].title == "Tokens that were chosen otherwise"
+    found = replace(found, verdict=VerdictClass.WRONG)
+    assert assessment_report(found).grids[0].title == "1 boundary above the floor"
+
+
+def test_points_that_were_left_out_are_named() -> None:
+    """Where no value differs, the slots may: by position they are not looked at."""
+    found = replace(assessed(within=()), skipped=("full_slots", "L{layer}_kv_slice_pre_write"))
+    assert assessment_report(found).lines[-2] == (
+        "Not compared, because it is no row of a position: full_slots, L*_kv_slice_pre_write."
+    )
+    assert assessment_document(found)["skipped"] == [
+        "full_slots",
+        "L{layer}_kv_slice_pre_write",
+    ]
+    assert not any("Not compared" in line for line in assessment_report(assessed()).lines)
