@@ -12,6 +12,7 @@ from swarepro.bundle.read import WINDOW_BYTES, Bundle
 from swarepro.compare.floats import Array, is_nonfinite
 from swarepro.compare.keys import Heads, KeySolver, Seen
 from swarepro.compare.rows import Segment, first_appearances
+from swarepro.compare.settings import images_of
 from swarepro.compare.stacked import Stacked, stacked
 from swarepro.compare.steps import phase_of
 
@@ -95,6 +96,13 @@ def _edges(target: Bundle, off: Off, rows: Sequence[Segment], window: int | None
         found.append(
             f"position {first} is the first that does not see all before it (window {window})"
         )
+    for image, end_of_image in images_of(target.manifest, session):
+        # What its last token sees is the same either way.
+        if whole and (first, last) == (image, end_of_image - 2):
+            found.append(
+                f"these are the tokens of the image at positions {image} to {end_of_image - 1} but"
+                " its last, as where none sees those behind it"
+            )
     if first in chunks:
         found.append(f"a chunk begins at position {first}")
     size = target.manifest.case.get("page_size", 1)

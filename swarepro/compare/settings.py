@@ -103,13 +103,20 @@ def _chunks(manifest: Manifest) -> str:
     )
 
 
+def images_of(manifest: Manifest, session: int) -> list[tuple[int, int]]:
+    """Return the half-open ranges of positions that are images of a session."""
+    sessions: Any = manifest.case.get("sessions", ())
+    if session >= len(sessions):  # a capture of another program
+        return []
+    return [(first, end) for first, end in sessions[session].get("images", ())]
+
+
 def _images(manifest: Manifest) -> list[str]:
     """Return e.g. ``["3 to 6 of session 0"]``: the positions of every image."""
-    sessions: Any = manifest.case.get("sessions", ())
     return [
-        f"{first} to {end - 1} of session {number}"
-        for number, session in enumerate(sessions)
-        for first, end in session.get("images", ())
+        f"{first} to {end - 1} of session {session}"
+        for session in range(len(manifest.prompts))
+        for first, end in images_of(manifest, session)
     ]
 
 

@@ -153,14 +153,12 @@ def test_every_harmed_value_is_wrong_and_not_noise(tmp_path: Path) -> None:
         key = case.model, case.dtype
         if key not in floors:
             floors[key] = tmp_path / f"floor-{len(floors)}.json"
-            prompt = PromptSpec(random=43, seed=3)
             other = CaseSpec(
                 name="floor",
                 model=case.model,
                 dtype=case.dtype,
                 stages=case.stages,
-                capacity=64,
-                sessions=(SessionSpec(prompt=prompt, chunks=(32, 11), decode=2),),
+                sessions=(SessionSpec(prompt=PromptSpec(random=158, seed=3), chunk=40, decode=2),),
             )
             api.calibrate_case(other, out=floors[key])
         schedule = "auto" if diff.seed is None else f"seeded:{diff.seed}"

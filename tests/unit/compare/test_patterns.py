@@ -18,7 +18,7 @@ def rows(*shape: int) -> np.ndarray:
     return np.random.default_rng(2).normal(size=(ROWS, *shape)).astype(np.float32)
 
 
-def said(tmp_path: Path, change, *, point=points.O_PROJ, shape=(4,), steps=None, page=1):
+def said(tmp_path: Path, change, *, point=points.O_PROJ, shape=(4,), steps=None, page=1, images=()):
     steps = steps or spans((0, ROWS))
     target = rows(*shape)
     change(target)
@@ -37,7 +37,10 @@ def said(tmp_path: Path, change, *, point=points.O_PROJ, shape=(4,), steps=None,
         ]
         run = Run(items=items, steps=steps, prompts=((1,) * ROWS,))
         fields = run.manifest_fields
-        run.manifest_fields = lambda fields=fields: {**fields(), "case": {"page_size": page}}
+        run.manifest_fields = lambda fields=fields: {
+            **fields(),
+            "case": {"page_size": page, "sessions": [{"images": images}]},
+        }
         sides.append(run.open(tmp_path / name))
     return compare_bundles(*sides).patterns
 
@@ -67,6 +70,19 @@ def test_zeros_and_what_is_not_finite(tmp_path: Path) -> None:
         "2 rows (6 to 7) are not finite in any value, as if no key had been seen",
         "row 4 is zero",
     )
+
+
+def test_an_image_that_is_seen_causally(tmp_path: Path) -> None:
+    def change(x: np.ndarray) -> None:
+        x[3:6] += 1
+
+    (sentence,) = said(tmp_path / "1", change, images=[[1, 3], [3, 7]])
+    assert sentence == (
+        "these are the tokens of the image at positions 3 to 6 but its last, as where none sees"
+        " those behind it"
+    )
+    for number, images in enumerate(([[3, 6]], [[3, 8]], [[2, 7]], [])):
+        assert said(tmp_path / f"other-{number}", change, images=images) == ()
 
 
 def test_one_head(tmp_path: Path) -> None:

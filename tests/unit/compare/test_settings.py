@@ -24,8 +24,8 @@ def test_equal_settings_are_not_mentioned():
         ({"case": {"swa_capacity": 9}}, "SWA capacity (default against 9)"),
         ({"case": {"page_size": 4}}, "page size (default against 4)"),
         (
-            {"case": {"sessions": [{}, {"images": [[3, 7], [9, 11]]}]}},
-            "images (none against 3 to 6 of session 1, 9 to 10 of session 1)",
+            {"case": {"sessions": [{"images": [[3, 7], [9, 11]]}]}},
+            "images (none against 3 to 6 of session 0, 9 to 10 of session 0)",
         ),
         ({"case": {"evict": True}}, "eviction (off against on)"),
         ({"case": {"evict": False}}, None),
