@@ -29,7 +29,9 @@ def wrong_by_itself(baseline: Bundle, target: Bundle) -> list[Found]:
     found = []
     for again in changed_rows(target):
         place, _ = _reached(baseline, again.record, end_of(again.record))
-        found.append((place, _measured(again.record, target_names, again.positions, reread=True)))
+        found.append(
+            (place, measured_exactly(again.record, target_names, again.positions, reread=True))
+        )
     for choice in against_logits(baseline):
         found.append((choice.record.index, _choice(choice, names, "baseline")))
     for choice in against_logits(target):
@@ -55,10 +57,10 @@ def _choice(
     step: int | None = None,
 ) -> Measured:
     reason = f"in the {side}, the token is not the largest of its own logits"
-    return _measured(choice.record, names, (choice.position,), reason=reason, step=step)
+    return measured_exactly(choice.record, names, (choice.position,), reason=reason, step=step)
 
 
-def _measured(
+def measured_exactly(
     record: TensorRecord,
     names: Sequence[str],
     positions: tuple[int, ...],
@@ -67,6 +69,16 @@ def _measured(
     reason: str | None = None,
     step: int | None = None,
 ) -> Measured:
+    """Return what is told of rows of ``record`` at ``positions`` that no floor excuses.
+
+    Args:
+        record: that shows them.
+        names: of its run's boundaries, by the index of their record.
+        positions: ascending.
+        reread: see `Measured`.
+        reason: likewise.
+        step: None = the record's.
+    """
     return Measured(
         step=record.step if step is None else step,
         session=record.session,

@@ -6,7 +6,6 @@ other tokens than it says it generated. No later row has other inputs for it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from swarepro import points
 from swarepro.bundle.read import Bundle
 from swarepro.compare.assessment import Flip, Measured
+from swarepro.compare.certain import measured_exactly
 from swarepro.compare.flips import until
 from swarepro.compare.rows import Overlap, part_at
 from swarepro.compare.spread import Spread, measure_spread
@@ -47,19 +47,8 @@ def judged_tokens(
         parts = until(overlaps, ends.get(first.session))
         if first.point != points.TOKEN.name or all(map(_same, parts)):
             continue
-        found = Measured(
-            step=first.step,
-            session=first.session,
-            name=names[first.index],
-            point=first.point,
-            layer=first.layer,
-            kind=first.kind,
-            worst=inf,
-            relative_l2=None,
-            cosine=None,
-            limit=0.0,
-            limit_l2=0.0,
-            num_rows=sum(part.num_rows for part in parts),
+        found = replace(
+            measured_exactly(first, names, ()), num_rows=sum(part.num_rows for part in parts)
         )
         if not all(part.baseline.file and part.target.file for part in parts):
             yield first.index, None, found
