@@ -8,104 +8,13 @@ import pytest
 
 from swarepro import points
 from swarepro.compare.assess import assess_bundles, floor_kind
-from swarepro.compare.assessment import Assessment, VerdictClass
+from swarepro.compare.assessment import VerdictClass
 from swarepro.compare.floor import FloorEntry
 from swarepro.errors import BundleError, IncomparableError, UsageError
-from swarepro.report.assessment import assessment_document, assessment_report
-from tests.unit.bundle.factory import Run, item, spans, stages
+from swarepro.report.assessment import assessment_report
+from tests.unit.bundle.factory import Run, item, stages
+from tests.unit.compare.assessing import ROWS, chain, entries, large, run, small
 from tests.unit.compare.test_floor import floor
-
-ROWS = 6
-
-
-def entries(*, order: float = 1e-3, precision: float = 1e-2) -> list[FloorEntry]:
-    places = [(points.EMBEDDING_OUTPUT, None), (points.LOGITS, None)]
-    places += [
-        (p, layer) for layer in range(4) for p in (points.ATTENTION_OUTPUT, points.AFTER_LAYER)
-    ]
-    return [
-        FloorEntry(
-            point=point.name,
-            layer=layer,
-            order=order,
-            order_l2=order / 4,
-            precision=precision,
-            precision_l2=precision / 4,
-        )
-        for point, layer in places
-    ]
-
-
-TIED = (3, 7, 8)
-"""Ids whose logits are the largest, all of one size: what the runs here choose from."""
-
-
-def run(
-    change=None, *, steps=((0, ROWS),), tokens=((7, 8),), decode=(), chosen=None, **more
-) -> Run:
-    """A run of 4 layers; ``change(name, rows)`` edits a tensor of the whole prompt in place.
-
-    ``chosen`` are the tokens that the rows of each step chose, where they are captured.
-    """
-    rng = np.random.default_rng(5)
-    made: list = []
-    whole: list[tuple[points.CapturePoint, int | None, np.ndarray]] = []
-
-    def add(point, layer, shape):
-        array = rng.normal(size=(ROWS, *shape)).astype(np.float32)
-        if change is not None:
-            change(point.concrete(layer), array)
-        if point is points.LOGITS:
-            array[:, TIED] = array.max(axis=1, keepdims=True)
-        whole.append((point, layer, array))
-
-    add(points.EMBEDDING_OUTPUT, None, (8,))
-    for layer in range(4):
-        add(points.ATTENTION_OUTPUT, layer, (2, 4))
-        add(points.AFTER_LAYER, layer, (8,))
-    add(points.LOGITS, None, (9,))
-    for step, (start, end) in enumerate(steps):
-        for point, layer, array in whole:
-            first = end - 1 if point is points.LOGITS else start
-            made.append(item(point, array[first:end], layer=layer, step=step, row_start=first))
-        if chosen is not None:
-            token = np.array([chosen[step]])
-            made.append(item(points.TOKEN, token, dtype="I64", step=step, row_start=end - 1))
-    return Run(
-        items=made,
-        steps=spans(*steps),
-        stages=stages((0, 4)),
-        num_layers=4,
-        prompts=(tuple(range(1, 6)),),
-        tokens=tokens,
-        **more,
-    )
-
-
-def chain(*, second: float) -> Run:
-    """Three stages; ``second`` is what the second one sends."""
-    sent = [
-        item(points.BOUNDARY_SEND_HIDDEN, np.full((2, 8), value), stage=rank, occurrence=rank)
-        for rank, value in enumerate((1.0, second))
-    ]
-    return Run(
-        items=sent,
-        steps=spans((0, 2)),
-        stages=stages((0, 1), (1, 2), (2, 4)),
-        num_layers=4,
-        prompts=((1, 2),),
-        tokens=((),),
-    )
-
-
-@pytest.fixture
-def assessed(tmp_path: Path):
-    def assess(baseline: Run, target: Run, *, made=None, whole=None, **more) -> Assessment:
-        sides = (baseline.open(tmp_path / "b"), target.open(tmp_path / "t"))
-        made = whole or floor(*(entries() if made is None else made))
-        return assess_bundles(*sides, made, path=Path("floor.json"), **more)
-
-    return assess
 
 
 def test_equal_runs_are_identical(assessed) -> None:
@@ -114,24 +23,11 @@ def test_equal_runs_are_identical(assessed) -> None:
     assert (found.compared, found.identical, found.above, found.within) == (10, 10, (), ())
 
 
-def small(name: str, rows: np.ndarray) -> None:
-    if name != "embedding_output":
-        rows *= 1.0005
-
-
 def test_what_lies_within_the_floor_is_noise(assessed) -> None:
     found = assessed(run(), run(small))
     assert found.verdict is VerdictClass.NOISE
     assert (len(found.within), found.above, found.first) == (9, (), None)
     assert found.floor_kind == "order"
-
-
-def large(name: str, rows: np.ndarray) -> None:
-    small(name, rows)
-    if name == "L2_attention_output":
-        rows[3:, 1] += 0.5
-    if name in ("after_layer_2", "after_layer_3", "logits"):
-        rows[3:] += 0.2
 
 
 def test_what_lies_above_it_is_wrong_from_there_on(assessed) -> None:
@@ -641,88 +537,6 @@ def test_an_edge_that_the_floor_does_not_name_is_named_so_too(assessed) -> None:
     """The layer before the edge judges it."""
     found = assessed(chain(second=1.0), chain(second=2.0))
     assert (found.verdict, found.first.name) == ("WRONG", "boundary_send_hidden#1")
-
-
-CHUNKS = ((0, 5), (5, 6))
-"""The first ends the prompt; either chooses a token."""
-
-
-@pytest.mark.parametrize("change", [None, small], ids=["equal", "noise"])
-@pytest.mark.parametrize("side", ["baseline", "target"])
-@pytest.mark.parametrize("captured", [False, True])
-def test_a_token_against_its_own_logits_is_wrong_and_neither_noise_nor_a_tie(
-    assessed, change, side: str, captured: bool
-) -> None:
-    """Id 5 is not among the largest; 8 is."""
-    good, bad = (7, 8), (7, 5)
-    ours, theirs = (bad, good) if side == "baseline" else (good, bad)
-    found = assessed(
-        run(steps=CHUNKS, tokens=(ours,), chosen=ours if captured else None),
-        run(change, steps=CHUNKS, tokens=(theirs,), chosen=theirs if captured else None),
-    )
-    assert found.verdict is VerdictClass.WRONG
-    (only,) = found.above
-    assert only == found.first
-    assert (only.name, only.step, only.positions) == ("token" if captured else "logits", 1, (5,))
-    assert only.reason == f"in the {side}, the token is not the largest of its own logits"
-    report = assessment_report(found)
-    assert report.headline == (
-        f"WRONG. step 1, {only.name}: {only.reason}, at position 5; all before it is within the"
-        " floor."
-    )
-    assert assessment_document(found)["first"]["reason"] == only.reason
-
-
-@pytest.mark.parametrize(("change", "verdict"), [(None, "TIE"), (small, "NOISE")])
-def test_another_of_the_largest_is_no_defect(assessed, change, verdict: str) -> None:
-    """The negative control: the same runs, but for which of the largest was chosen."""
-    found = assessed(
-        run(steps=CHUNKS, tokens=((7, 8),), chosen=(7, 8)),
-        run(change, steps=CHUNKS, tokens=((7, 3),), chosen=(7, 3)),
-    )
-    assert (found.verdict, found.above) == (verdict, ())
-
-
-def test_a_token_that_no_session_keeps_is_held_against_its_logits_too(assessed) -> None:
-    """Of a chunk that does not end the prompt: the manifest does not know it."""
-    chunks = ((0, 3), (3, 5))
-    sides = [run(steps=chunks, tokens=((7,),), chosen=(first, 7)) for first in (7, 1)]
-    found = assessed(*sides)
-    assert (found.verdict, found.first.step, found.first.positions) == ("WRONG", 0, (2,))
-
-
-def test_what_is_above_the_floor_before_the_token_comes_first(assessed) -> None:
-    found = assessed(run(steps=CHUNKS), run(large, steps=CHUNKS, tokens=((7, 5),)))
-    assert found.above[0].name == "L2_attention_output"
-    assert found.above[-1].reason is not None
-
-
-def test_a_token_that_is_no_id_of_the_model_is_wrong(assessed) -> None:
-    found = assessed(*(run(steps=CHUNKS, chosen=(7, last)) for last in (8, 99)))
-    assert (found.first.name, found.first.positions) == ("token", (5,))
-
-
-def test_how_an_imported_run_was_sampled_nobody_knows(assessed) -> None:
-    sides = run(steps=CHUNKS), run(steps=CHUNKS, tokens=((7, 5),))
-    for side in sides:
-        side.case = {"name": "elsewhere", "imported": {}}
-    assert assessed(*sides).verdict is VerdictClass.TIE
-
-
-def test_logits_that_are_no_numbers_choose_nothing(assessed) -> None:
-    def change(point: str, rows: np.ndarray) -> None:
-        if point == "logits":
-            rows[5, 0] = np.nan
-
-    sides = [run(change, steps=CHUNKS, tokens=tokens) for tokens in (((7, 8),), ((7, 5),))]
-    assert not any(each.reason for each in assessed(*sides).above)
-
-
-def test_without_logits_nobody_knows(assessed) -> None:
-    sides = run(steps=CHUNKS), run(steps=CHUNKS, tokens=((7, 5),))
-    for side in sides:
-        side.items = [each for each in side.items if each[0].name != "logits"]
-    assert assessed(*sides).verdict is VerdictClass.TIE
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from swarepro import points
 from swarepro.compare.assessment import VerdictClass
 from swarepro.report.assessment import assessment_report
 from tests.unit.bundle.factory import VIEWS, Run, item
-from tests.unit.compare.test_assess import ROWS, assessed, run
+from tests.unit.compare.assessing import ROWS, run
 
-__all__ = ["assessed"]
 PLACE = "L1_attention_output"
 Change = Callable[[str, np.ndarray], None]
 
