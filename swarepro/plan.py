@@ -295,8 +295,9 @@ def with_images(
         prompts: by session.
 
     Raises:
-        CaseError: an image beyond its prompt, or a chunk that ends or begins inside one: its first
-            tokens could not see the others, which are not computed yet.
+        CaseError: an image beyond its prompt; a chunk that ends or begins inside one: its first
+            tokens could not see the others, which are not computed yet; a reused prefix with other
+            images: what lies there was computed from what they see.
     """
     for session, (own, prompt) in enumerate(zip(images, prompts, strict=True)):
         if own and own[-1][1] > len(prompt):
@@ -305,10 +306,27 @@ def with_images(
                 f" {len(prompt)} tokens",
                 hint="an image is inside the prompt",
             )
+    steps = tuple(steps)
+    for action in (action for step in steps for action in step.actions):
+        if isinstance(action, Reuse):
+            _check_reuse(action, images)
     return tuple(
         replace(step, spans=tuple(_with_images(span, images[span.session]) for span in step.spans))
         for step in steps
     )
+
+
+def _check_reuse(reuse: Reuse, images: Sequence[Sequence[Image]]) -> None:
+    own, other = (
+        [list(image) for image in images[session] if image[0] < reuse.rows]
+        for session in (reuse.session, reuse.of)
+    )
+    if own != other:
+        raise CaseError(
+            f"sessions[{reuse.session}] reuses {reuse.rows} rows of session {reuse.of}, and has the"
+            f" images {own or 'none'} in them; session {reuse.of} has {other or 'none'}",
+            hint="give both sessions the same images in what they share",
+        )
 
 
 def _with_images(span: Span, images: Sequence[Image]) -> Span:

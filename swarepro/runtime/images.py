@@ -29,7 +29,9 @@ def keys_ahead(
     ahead = torch.zeros(requests[-1].rows.stop, dtype=torch.int64)
     for request in requests:
         for image in request.span.images:
-            for position in range(*image):
+            # A request that a wrapper cut holds a part of its image, or none.
+            first, end = max(image[0], request.span.start), min(image[1], request.span.end)
+            for position in range(first, end):
                 row = request.rows.start + position - request.span.start
                 ahead[row] = max(0, end_seen(image, position) - 1 - position)
     return ahead.to(device) if bool(ahead.any()) else None

@@ -27,6 +27,20 @@ def session(images: list[list[int]], *, rows: int = 20, **more: Any) -> dict[str
     return {"prompt": {"random": rows, "seed": 1}, "images": images, **more}
 
 
+def reusing(kept: list[list[int]], images: list[list[int]]) -> CaseSpec:
+    """Return a case whose second session takes over the first 5 rows of the first."""
+    return case(
+        session(kept),
+        session(images),
+        script=[
+            {"rows": [{"session": 0, "prefill": 20}]},
+            {"finish": [0], "keep": True},
+            {"reuse": {"session": 1, "of": 0, "rows": 5}},
+            {"rows": [{"session": 1, "prefill": 15}]},
+        ],
+    )
+
+
 def spans(spec: CaseSpec) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
     plan = plan_case(spec, open_checkpoint(spec.model))
     return [(s.start, s.end, s.images) for step in plan.steps for s in step.spans]
@@ -60,27 +74,38 @@ def test_ranges_that_are_no_images(images: list[list[int]], said: str) -> None:
         ),
         (case(session([[3, 9]], chunk=4)), "the chunk [0, 4] cuts the image [3, 9] at 4"),
         (
-            case(
-                session([], rows=20),
-                session([[3, 9]], rows=20),
-                script=[
-                    {"rows": [{"session": 0, "prefill": 20}]},
-                    {"finish": [0], "keep": True},
-                    {"reuse": {"session": 1, "of": 0, "rows": 5}},
-                    {"rows": [{"session": 1, "prefill": 15}]},
-                ],
-            ),
+            reusing([[3, 9]], [[3, 9]]),
             "sessions[1]: the chunk [5, 20] cuts the image [3, 9] at 5",
         ),
+        (
+            reusing([], [[1, 4]]),
+            "sessions[1] reuses 5 rows of session 0, and has the images [[1, 4]] in them; session 0"
+            " has none",
+        ),
+        (reusing([[1, 4]], []), "the images none in them; session 0 has [[1, 4]]"),
+        (reusing([[1, 4]], [[2, 4]]), "[[2, 4]] in them; session 0 has [[1, 4]]"),
+        (reusing([[3, 9]], []), "the images none in them; session 0 has [[3, 9]]"),
         (case(session([[3, 9]]), model="synthetic:gemma2-tiny"), "is a model of text alone"),
     ],
-    ids=["beyond", "chunks", "chunk", "reuse", "gemma2"],
+    ids=[
+        *("beyond", "chunks", "chunk", "reuse"),
+        *("image reuses text", "text reuses image", "image reuses another", "text reuses a part"),
+        "gemma2",
+    ],
 )
 def test_images_that_cannot_be_computed(spec: CaseSpec, said: str) -> None:
     with pytest.raises(CaseError) as caught:
         plan_case(spec, open_checkpoint(spec.model))
     assert said in caught.value.message
     assert caught.value.hint
+
+
+def test_a_prefix_with_the_same_images_is_reused() -> None:
+    """What lies behind it may differ."""
+    assert spans(reusing([[1, 4], [6, 9]], [[1, 4], [7, 9]])) == [
+        (0, 20, ((1, 4), (6, 9))),
+        (5, 20, ((7, 9),)),
+    ]
 
 
 def test_each_chunk_has_the_images_in_it() -> None:
@@ -127,6 +152,20 @@ def test_a_query_sees_to_the_end_of_its_image() -> None:
     assert found is not None
     assert found.tolist() == [0, 2, 1, 0, 0, 0, 0]
     assert keys_ahead([request(other, row=0)], device=torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "ahead"),
+    [(6, 10, [1, 0, 0, 0]), (0, 7, [0, 0, 0, 0, 0, 2, 1]), (0, 4, None), (9, 12, None)],
+    ids=["from inside", "to inside", "before", "behind"],
+)
+def test_of_a_request_that_a_fault_cut_its_own_rows_alone(
+    start: int, end: int, ahead: list[int] | None
+) -> None:
+    """As the last rows of a chunk alone, or rows that are said to lie elsewhere."""
+    cut = Span(session=0, start=start, end=end, images=((5, 8),))
+    found = keys_ahead([request(cut, row=0)], device=torch.device("cpu"))
+    assert (None if found is None else found.tolist()) == ahead
 
 
 def test_sessions_of_a_batch_have_images_of_their_own(tmp_path: Any) -> None:
