@@ -108,6 +108,7 @@ def _refuse(case: CaseSpec, options: RunOptions) -> None:
         "a schedule": "" if options.schedule == "auto" else options.schedule,
         "a fill": options.fill,
         "slots to watch": "ownership on" if options.ownership else "",
+        "images": ", ".join(str(list(each)) for own in case.sessions for each in own.images),
         "received hidden states": options.recv,
         "another engine": "" if options.engine == "paged" else options.engine,
     }

@@ -256,6 +256,7 @@ def hidden_source(prepared: Prepared) -> BundleHidden | None:
         layer=prepared.plan.stages[0].layer_start,
         model=prepared.case.model,
         prompts=prepared.plan.prompts,
+        images=[session.images for session in prepared.case.sessions],
         hidden_size=model.config.hidden_size,
         dtype=model.dtype,
         device=model.backend.torch_device,

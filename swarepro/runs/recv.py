@@ -1,5 +1,6 @@
 """Hidden states from an earlier run's bundle, for a stage that runs alone."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -7,7 +8,9 @@ import torch
 from swarepro import points
 from swarepro.bundle.read import open_bundle
 from swarepro.bundle.schema import Manifest, TensorRecord
+from swarepro.compare.settings import images_of
 from swarepro.errors import BundleError
+from swarepro.images import Image
 from swarepro.plan import Span, Step
 
 _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
@@ -22,6 +25,7 @@ class BundleHidden:
         layer: global layer id that the receiving stage starts with.
         model: of the run; the sender's has to be the same.
         prompts: of the run, likewise.
+        images: of the run by session, likewise; of an imported bundle nobody knows them.
         hidden_size: E.
         dtype: of the run; the stored one has to be the same.
         device: of the run.
@@ -37,12 +41,13 @@ class BundleHidden:
         layer: int,
         model: str,
         prompts: tuple[tuple[int, ...], ...],
+        images: Sequence[Sequence[Image]],
         hidden_size: int,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
         self._bundle = open_bundle(path)
-        _check_sender(path, self._bundle.manifest, model=model, prompts=prompts)
+        _check_sender(path, self._bundle.manifest, model=model, prompts=prompts, images=images)
         self._path = path
         self._layer = layer
         self._hidden_size = hidden_size
@@ -89,7 +94,12 @@ class BundleHidden:
 
 
 def _check_sender(
-    path: Path, sender: Manifest, *, model: str, prompts: tuple[tuple[int, ...], ...]
+    path: Path,
+    sender: Manifest,
+    *,
+    model: str,
+    prompts: tuple[tuple[int, ...], ...],
+    images: Sequence[Sequence[Image]],
 ) -> None:
     if sender.model != model:
         raise BundleError(
@@ -101,3 +111,13 @@ def _check_sender(
             f"{path} is a run of another prompt",
             hint="run both stages with the same sessions",
         )
+    if "imported" in sender.case:
+        return
+    for session, own in enumerate(images):
+        found = images_of(sender, session)
+        if found != list(own):
+            raise BundleError(
+                f"{path} is a run with other images: in session {session} it has"
+                f" {list(map(list, found)) or 'none'}, this run {list(map(list, own)) or 'none'}",
+                hint="run both stages with the same sessions",
+            )

@@ -20,6 +20,7 @@ from tests.unit.hf.models import TOKENS, case, pair
 
 transformers = pytest.importorskip("transformers", reason="the hf extra is not installed")
 
+IMAGE = SessionSpec(prompt=PromptSpec(tokens=TOKENS[:7]), images=((1, 4),))
 FP32 = Tolerance(atol=2e-4, rtol=1e-4)
 SMALL = "gemma3-tiny?layers=2"
 
@@ -127,6 +128,7 @@ def test_an_attention_function_that_somebody_else_had_put_there_comes_back(name:
         ({}, {"schedule": "seeded:1"}, "has not a schedule: seeded:1"),
         ({}, {"fill": "nan"}, "has not a fill: nan"),
         ({}, {"ownership": True}, "has not slots to watch: ownership on"),
+        ({"sessions": (IMAGE,)}, {}, r"has not images: \[1, 4\] was asked for"),
         ({}, {"engine": "dense"}, "has not another engine: dense"),
         ({}, {"capture": CaptureOptions(points=("route",))}, "no boundary that transformers has"),
         ({}, {"max_bundle_bytes": 100}, "the budget is 100 bytes"),

@@ -83,6 +83,30 @@ def test_a_bundle_of_another_model_or_prompt_is_refused(chain, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_bundle_of_other_images_is_refused(chain, tmp_path):
+    options = RunOptions(recv=chain)
+    with pytest.raises(BundleError) as caught:
+        api.run_case(alone("4:8", decode=2, images=((3, 7),)), out=tmp_path, options=options)
+    assert caught.value.message.endswith(
+        "is a run with other images: in session 0 it has none, this run [[3, 7]]"
+    )
+    assert not list(tmp_path.iterdir())
+    first = api.run_case(alone("0:4", images=((3, 7),)), out=tmp_path / "a").bundle
+    options = RunOptions(recv=first)
+    with pytest.raises(BundleError, match=r"it has \[\[3, 7\]\], this run none"):
+        api.run_case(alone("4:8"), out=tmp_path / "b", options=options)
+
+
+def test_a_chain_with_images_gives_the_bytes_of_its_stages_alone(tmp_path):
+    with_image = alone("0:4", images=((3, 7),))
+    whole = msgspec.structs.replace(with_image, layers=None, stages="0:4,4:12")
+    chain = digests(api.run_case(whole, out=tmp_path / "chain").bundle)
+    first = api.run_case(with_image, out=tmp_path / "a").bundle
+    last = msgspec.structs.replace(with_image, layers="4:12")
+    second = api.run_case(last, out=tmp_path / "b", options=RunOptions(recv=first)).bundle
+    assert {**digests(first), **digests(second)} == chain
+
+
 def test_the_manifest_names_the_sender(chain, tmp_path):
     result = api.run_case(alone("4:8", decode=2), out=tmp_path, options=RunOptions(recv=chain))
     assert result.manifest.recv == str(chain)
