@@ -146,6 +146,22 @@ def check_rows(
             )
 
 
+def check_ahead(ahead: torch.Tensor | None, q: torch.Tensor) -> None:
+    """Check that there is an integer for each of the queries ``[T, H, D]``, or None for all.
+
+    Raises:
+        ValueError: there is not.
+    """
+    if ahead is None:
+        return
+    is_integer = ahead.dtype in (torch.int32, torch.int64)
+    if ahead.shape != q.shape[:1] or not is_integer or ahead.device != q.device:
+        raise ValueError(
+            f"ahead: [{q.shape[0]}] integers on {q.device} are needed, not {list(ahead.shape)}"
+            f" {ahead.dtype} on {ahead.device}"
+        )
+
+
 def check_heads(q: torch.Tensor, *key_values: torch.Tensor) -> None:
     """Check that ``[*, H, D]`` queries and ``[*, K, D]`` keys and values go together.
 

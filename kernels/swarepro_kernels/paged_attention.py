@@ -11,6 +11,7 @@ import triton.language as tl
 
 from swarepro_kernels.attention_tile import (
     attend_tile,
+    check_ahead,
     check_heads,
     check_rows,
     dot_operand,
@@ -185,6 +186,7 @@ def paged_attention(
     check_heads(q, k_cache, v_cache)
     indices = {"slots": slots, "query_indptr": query_indptr, "kv_indptr": kv_indptr}
     check_rows((k_cache, v_cache), (k_cache, v_cache), indices)
+    check_ahead(ahead, q)
     num_tokens, num_heads, head_dim = q.shape
     num_kv_heads = k_cache.shape[1]
     num_requests = query_indptr.shape[0] - 1

@@ -11,6 +11,7 @@ import triton.language as tl
 
 from swarepro_kernels.attention_tile import (
     attend_tile,
+    check_ahead,
     check_heads,
     check_rows,
     dot_operand,
@@ -185,6 +186,7 @@ def paged_prefill(
     check_heads(q, k, v, k_cache, v_cache)
     indices = {"prefix_slots": prefix_slots}
     check_rows((k, v), (k_cache, v_cache), indices, num_rows=q.shape[0])
+    check_ahead(ahead, q)
     num_tokens, num_heads, head_dim = q.shape
     num_kv_heads = k.shape[1]
     config = chunk_config(head_dim, q.dtype, q.device) if config is None else config

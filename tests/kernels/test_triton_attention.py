@@ -421,3 +421,20 @@ def test_shapes_that_do_not_agree_are_refused(device):
         paged_prefill(case.q, case.k, case.v, *rest[:2], rest[2].float(), **arguments)
     with pytest.raises(ValueError, match="K and V of one shape"):
         paged_decode(case.q[:1], case.k_cache, case.v_cache[:-1], case.prefix_slots, scale=1.0)
+
+
+def test_what_looks_ahead_has_one_integer_for_each_query(device):
+    """The kernels read it without a look at its length."""
+    case = make_case(SMALL, torch.float32, device)
+    rows = SMALL.rows
+    for odd, said in (
+        (looking_ahead(rows - 1, device), rf"not \[{rows - 1}\] torch.int64"),
+        (looking_ahead(rows, device).double(), "torch.float64"),
+        (looking_ahead(rows, device)[:, None], rf"not \[{rows}, 1\]"),
+    ):
+        for run in (prefill, general):
+            with pytest.raises(ValueError, match=rf"ahead: \[{rows}\] integers .*{said}"):
+                run(case, ahead=odd)
+    for run in (prefill, general):
+        ahead = looking_ahead(rows, device)
+        assert same_bits(run(case, ahead=ahead.int()), run(case, ahead=ahead))
