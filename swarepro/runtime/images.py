@@ -26,7 +26,7 @@ def keys_ahead(
     """
     if not any(request.span.images for request in requests):
         return None
-    ahead = torch.zeros(requests[-1].rows.stop, dtype=torch.int64)
+    ahead = [0] * requests[-1].rows.stop
     for request in requests:
         for image in request.span.images:
             # A request that a wrapper cut holds a part of its image, or none.
@@ -34,4 +34,4 @@ def keys_ahead(
             for position in range(first, end):
                 row = request.rows.start + position - request.span.start
                 ahead[row] = max(0, end_seen(image, position) - 1 - position)
-    return ahead.to(device) if bool(ahead.any()) else None
+    return torch.tensor(ahead, dtype=torch.int64, device=device) if any(ahead) else None
