@@ -13,7 +13,7 @@ from swarepro.bundle.read import Bundle
 from swarepro.bundle.schema import Manifest
 from swarepro.compare.align import align_positions, intended
 from swarepro.compare.assessment import Assessment, Flip, Measured, VerdictClass
-from swarepro.compare.certain import wrong_by_itself
+from swarepro.compare.certain import no_measure, wrong_by_itself
 from swarepro.compare.drift import largest_drift
 from swarepro.compare.flips import find_flips, first_other_input, until
 from swarepro.compare.floor import Floor, FloorEntry, Kind, check_floor, entry_of
@@ -23,7 +23,6 @@ from swarepro.compare.limits import MARGIN, Limits, limits_of
 from swarepro.compare.names import shown_names
 from swarepro.compare.other_tokens import judged_tokens
 from swarepro.compare.patterns import Off, patterns
-from swarepro.compare.rereads import changed_rows
 from swarepro.compare.rows import Missing, Overlap, part_at
 from swarepro.compare.settings import differences
 from swarepro.compare.spread import Spread, measure_spread
@@ -105,9 +104,12 @@ def assess_bundles(
         for b in boundaries
         if b.parts[0].baseline.point == points.LOGITS.name and b.reason is None
     }
+    # Of one place, what needs no other run to be wrong says more.
+    judged += [(place, True, found) for place, found in wrong_by_itself(baseline, target)]
     tokens = list(judged_tokens(baseline, target, joined, flips, chosen_from, names))
     judged += tokens
-    judged += [(place, True, found) for place, found in wrong_by_itself(baseline, target)]
+    unsteady = no_measure(baseline)
+    judged += [(place, None, found) for place, found in unsteady]
     judged.sort(key=lambda item: item[0])
     above = tuple(found for _, is_above, found in judged if is_above)
     unjudged = tuple(found for _, is_above, found in judged if is_above is None)
@@ -146,7 +148,7 @@ def assess_bundles(
         flips=flips,
         drift=largest_drift(baseline, target, [boundary.parts for boundary in boundaries]),
         growth=growth,
-        unsteady=tuple(names[again.record.index] for again in changed_rows(baseline)),
+        unsteady=tuple(found.name for _, found in unsteady),
         differences=differences(baseline.manifest, target.manifest),
         only_baseline=_one_sided(aligned.only_baseline, flips, names),
         only_target=_one_sided(aligned.only_target, flips, target_names),
@@ -338,6 +340,8 @@ def _unjudged_before(judged: Sequence[tuple[int, bool | None, Measured]]) -> int
 
 def _blind(found: Measured, boundaries: Sequence[Boundary], names: Sequence[str]) -> str:
     """Say why a boundary that differs has no verdict."""
+    if found.reason is not None:
+        return f"{found.name} of step {found.step}: {found.reason}"
     for boundary in boundaries:
         first = boundary.parts[0].baseline
         place = names[first.index], first.session

@@ -12,7 +12,8 @@ class VerdictClass(StrEnum):
     ``WRONG``: a value lies above the floor, or one of the runs is wrong by itself: its token is not
     the largest of its own logits, or the target reads rows otherwise than it wrote them. ``NOISE``:
     values differ, and all lie within the floor. ``TIE``: every boundary is equal byte for byte, and
-    other tokens were chosen. ``INCOMPARABLE``: what differs has no floor.
+    other tokens were chosen. ``INCOMPARABLE``: what differs has no floor, or the baseline is no
+    measure.
     """
 
     IDENTICAL = "IDENTICAL"
@@ -41,7 +42,7 @@ class Measured:
             the floor has no such boundary.
         limit_l2: likewise of the relative L2.
         reread: rows that an earlier step wrote are shown otherwise here, in the target itself.
-        reason: why it is wrong, where no number says so; else None.
+        reason: why it is wrong, or has no verdict, where no number says so; else None.
         is_source: it is the first of its session to differ: what was captured of its inputs is
             equal.
         positions: of rows with a vector above the floor, ascending; of all that differ, where the
@@ -154,7 +155,8 @@ class Assessment:
         patterns: what its rows and heads have in common, in sentences without a full stop.
         above: all of them, in execution order.
         within: those that differ within it, in execution order.
-        unjudged: those that differ and have no floor, or cannot be measured.
+        unjudged: those that differ and have no floor, or cannot be measured, and those of
+            ``unsteady``.
         unjudged_before: how many of these come before ``first``: it may be no source.
         flips: by session.
         drift: of the predictions; None where no row of logits was stored in both runs.

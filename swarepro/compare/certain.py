@@ -40,6 +40,20 @@ def wrong_by_itself(baseline: Bundle, target: Bundle) -> list[Found]:
     return found
 
 
+def no_measure(baseline: Bundle) -> list[Found]:
+    """Return where the baseline reads rows otherwise than it wrote them: nothing is held to these.
+
+    Raises:
+        BundleError: a tensor is not what its record says.
+    """
+    names = shown_names(baseline.records)
+    reason = "the baseline reads rows otherwise than it wrote them: it is no measure"
+    return [
+        (again.record.index, measured_exactly(again.record, names, again.positions, reason=reason))
+        for again in changed_rows(baseline)
+    ]
+
+
 def _reached(baseline: Bundle, theirs: TensorRecord, end: int) -> tuple[int, int]:
     """Return where the baseline reaches the row before ``end`` of the target's record, or ends."""
     for record in baseline.records:

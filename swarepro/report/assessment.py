@@ -39,10 +39,11 @@ def assessment_report(found: Assessment) -> Report:
             "The baseline itself reads rows otherwise than it wrote them, first at"
             f" {found.unsteady[0]}: it is no measure."
         )
-    if found.unjudged:
+    unjudged = [each.name for each in found.unjudged if each.reason is None]
+    if unjudged:
         lines.append(
-            f"Not judged, although bytes differ: {count(len(found.unjudged), 'boundary')} ("
-            f"{listed([each.name for each in found.unjudged], most=4)}): digests alone, other"
+            f"Not judged, although bytes differ: {count(len(unjudged), 'boundary')} ("
+            f"{listed(unjudged, most=4)}): digests alone, other"
             " shapes, or no floor."
         )
     for side, names in (("baseline", found.only_baseline), ("target", found.only_target)):

@@ -520,6 +520,40 @@ def test_a_row_that_a_slice_shows_again_is_no_difference(assessed, other: int) -
     assert verdict is (VerdictClass.INCOMPARABLE if other else VerdictClass.IDENTICAL)
 
 
+def pool(*, changed: bool) -> Run:
+    """A run whose second step shows the first row of the pool once more, as it was or not."""
+    made = run(steps=((0, 2), (2, 3)))
+    made.items = []
+    for step, values in ((0, (1, 2)), (1, (1 + changed, 2, 3))):
+        array = np.array(values, dtype=np.float32)[:, None, None, None] * np.ones((1, 2, 1, 2))
+        made.items.append(item(points.KV_SLICE_POST_WRITE, array, layer=3, step=step))
+    return made
+
+
+def test_a_baseline_that_changed_its_own_rows_is_no_measure(assessed) -> None:
+    """As a comparison without a floor says, too: what looks equal is not measured by it."""
+    found = assessed(pool(changed=True), pool(changed=False))
+    assert (found.verdict, found.above) == (VerdictClass.INCOMPARABLE, ())
+    assert found.unsteady == ("L3_kv_slice_post_write",)
+    report = assessment_report(found)
+    assert report.headline == (
+        "INCOMPARABLE. L3_kv_slice_post_write of step 1: the baseline reads rows otherwise than it"
+        " wrote them: it is no measure."
+    )
+    assert not any("Not judged" in line for line in report.lines)
+
+
+def test_control_a_baseline_that_shows_its_rows_as_they_were_is_one(assessed) -> None:
+    found = assessed(pool(changed=False), pool(changed=False))
+    assert (found.verdict, found.unsteady) == (VerdictClass.IDENTICAL, ())
+
+
+def test_an_unsteady_baseline_hides_nothing_that_is_wrong(assessed) -> None:
+    both = assessed(pool(changed=True), pool(changed=True))
+    assert (both.verdict, both.first.reread) == (VerdictClass.WRONG, True)
+    assert both.unsteady == ("L3_kv_slice_post_write",)
+
+
 def test_what_crosses_a_stage_edge_is_named_by_its_stage(assessed) -> None:
     sent = FloorEntry(
         point=points.BOUNDARY_SEND_HIDDEN.name,

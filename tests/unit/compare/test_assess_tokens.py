@@ -53,6 +53,7 @@ def test_a_token_that_no_session_keeps_is_held_against_its_logits_too(assessed) 
     sides = [run(steps=chunks, tokens=((7,),), chosen=(first, 7)) for first in (7, 1)]
     found = assessed(*sides)
     assert (found.verdict, found.first.step, found.first.positions) == ("WRONG", 0, (2,))
+    assert "the token is not the largest of its own logits" in assessment_report(found).headline
 
 
 def test_what_is_above_the_floor_before_the_token_comes_first(assessed) -> None:
