@@ -7,7 +7,7 @@ import torch
 from swarepro import points
 from swarepro.compare.align import align_positions
 from swarepro.compare.drift import largest_drift
-from tests.unit.bundle.factory import Run, bf16, item, spans
+from tests.unit.bundle.factory import Run, batch, bf16, item, spans
 
 ROWS = np.random.default_rng(3).normal(size=(4, 50)).astype(np.float32) * 4
 
@@ -128,6 +128,41 @@ def test_rows_without_probabilities_are_left_out(drift):
     broken[1, 3] = np.inf
     broken[3, ROWS[3].argmax()] += 0.5
     assert drift(run(), run(broken)).position == 3
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_row_that_one_side_alone_has_no_probabilities_of(drift, side):
+    broken = ROWS.copy()
+    broken[0, 3] = np.nan
+    runs = [run(), run()]
+    runs[side] = run(broken)
+    found = drift(*runs)
+    assert (found.moved, found.kl) == (0.0, 0.0)
+
+
+def test_logits_whose_exponents_are_beyond_any_float(drift):
+    large = np.zeros((1, 50), dtype=np.float32)
+    large[0, 4] = 2000.0
+    moved = large.copy()
+    moved[0, 5] = 2000.0
+    found = drift(run(large), run(moved))
+    assert (found.token, found.moved) == (4, pytest.approx(-np.log(2)))
+
+
+def test_the_session_is_named(drift):
+    sides = []
+    for moved in (0.0, 1.0):
+        made = run(ROWS[:1])
+        logits = ROWS[:1].copy()
+        logits[0, ROWS[0].argmax()] += moved
+        more = {"step": 1, "row_start": 0, "session": 1}
+        made.items.append(item(points.INPUT_IDS, np.array([0]), dtype="I64", **more))
+        made.items.append(item(points.LOGITS, logits, **more))
+        made.steps = batch(0, (0, 0, 1)), batch(1, (1, 0, 1))
+        made.prompts = ((0,), (0,))
+        made.tokens = ((), ())
+        sides.append(made)
+    assert drift(*sides).session == 1
 
 
 def test_no_row_has_probabilities(drift):

@@ -90,3 +90,13 @@ def test_what_was_read_whole_and_in_order_is_not_read_again(pair, monkeypatch, p
         reading.see(record, HIDDEN[start:stop], row=start)
     assert reading.check() == 1
     assert checked == ["embedding_output"] * again
+
+
+def test_every_tensor_is_counted_once(pair):
+    bundle = pair[1]
+    reading = Reading(bundle)
+    for record in (r for r in bundle.records if r.name == "embedding_output"):
+        rows = bundle.tensor(record)
+        for row in range(len(rows)):
+            reading.see(record, rows[row : row + 1], row=row)
+    assert reading.check() == 2
