@@ -1,6 +1,5 @@
 """Defects of what the tokens of an image see of each other."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -8,7 +7,7 @@ import torch
 from swarepro.faults.base import Effect, register
 from swarepro.images import Image
 from swarepro.kvcache import KVGroup
-from swarepro.runtime.images import keys_ahead
+from swarepro.runtime.images import EndSeen, keys_ahead
 from swarepro.runtime.parts import AttentionCall
 from swarepro.runtime.wrappers import AttentionWrapper, on_attention
 
@@ -33,8 +32,8 @@ class LongImageSeesCausally(AttentionWrapper):
             return super().attend(call)
         window = call.window_left + 1
 
-        def end_seen(image: Image, position: int) -> int:
-            return image[1] if image[1] - image[0] <= window else position + 1
+        def end_seen(image: Image, positions: torch.Tensor) -> torch.Tensor | int:
+            return image[1] if image[1] - image[0] <= window else positions + 1
 
         return super().attend(_seeing(call, end_seen))
 
@@ -47,8 +46,8 @@ class ImageCutAtChunkEdge(AttentionWrapper):
         if call.ahead is None:
             return super().attend(call)
 
-        def end_seen(image: Image, position: int) -> int:
-            return min(image[1], (position // _CHUNK + 1) * _CHUNK)
+        def end_seen(image: Image, positions: torch.Tensor) -> torch.Tensor:
+            return ((positions // _CHUNK + 1) * _CHUNK).clamp(max=image[1])
 
         return super().attend(_seeing(call, end_seen))
 
@@ -63,10 +62,10 @@ class ImageInFullLayers(AttentionWrapper):
         """Look ahead in a full layer, too."""
         if call.group is not KVGroup.FULL:
             return super().attend(call)
-        return super().attend(_seeing(call, lambda image, position: image[1]))
+        return super().attend(replace(call, ahead=keys_ahead(call.requests, device=call.q.device)))
 
 
-def _seeing(call: AttentionCall, end_seen: Callable[[Image, int], int]) -> AttentionCall:
+def _seeing(call: AttentionCall, end_seen: EndSeen) -> AttentionCall:
     ahead = keys_ahead(call.requests, device=call.q.device, end_seen=end_seen)
     return replace(call, ahead=ahead)
 

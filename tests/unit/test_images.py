@@ -109,20 +109,21 @@ def test_a_prefix_with_the_same_images_is_reused() -> None:
 
 
 def test_each_chunk_has_the_images_in_it() -> None:
-    found = spans(case(session([[2, 6], [6, 8], [10, 14]], chunks=[8, 8, 4], decode=1)))
+    found = spans(case(session([[2, 6], [6, 8], [8, 14], [16, 20]], chunks=[8, 8, 4], decode=1)))
     assert found == [
         (0, 8, ((2, 6), (6, 8))),
-        (8, 16, ((10, 14),)),
-        (16, 20, ()),
+        (8, 16, ((8, 14),)),
+        (16, 20, ((16, 20),)),
         (20, 21, ()),
     ]
 
 
 def test_one_chunk_instead_of_several_keeps_them() -> None:
-    spec = case(session([[2, 6], [10, 14]], chunks=[8, 12]))
+    """Those of chunks up to the step: what comes behind is not computed."""
+    spec = case(session([[2, 6], [10, 14], [17, 19]], chunks=[8, 8, 4]))
     plan = plan_case(spec, open_checkpoint(spec.model))
     (step,) = FACTORS.get("single-shot").steps(plan, 1)
-    assert step.spans == (Span(session=0, start=0, end=20, images=((2, 6), (10, 14))),)
+    assert step.spans == (Span(session=0, start=0, end=16, images=((2, 6), (10, 14))),)
 
 
 def test_no_variant_cuts_an_image() -> None:
@@ -148,9 +149,11 @@ def request(span: Span, *, row: int) -> Request:
 def test_a_query_sees_to_the_end_of_its_image() -> None:
     first = Span(session=0, start=4, end=10, images=((5, 8),))
     other = Span(session=1, start=30, end=31, phase=Phase.DECODE)
-    found = keys_ahead([request(first, row=0), request(other, row=6)], device=torch.device("cpu"))
+    third = Span(session=2, start=2, end=6, images=((2, 4), (4, 6)))
+    requests = [request(first, row=0), request(other, row=6), request(third, row=7)]
+    found = keys_ahead(requests, device=torch.device("cpu"))
     assert found is not None
-    assert found.tolist() == [0, 2, 1, 0, 0, 0, 0]
+    assert found.tolist() == [0, 2, 1, 0, 0, 0, 0, 1, 0, 1, 0]
     assert keys_ahead([request(other, row=0)], device=torch.device("cpu")) is None
 
 
