@@ -1,7 +1,5 @@
 """Defects of one tile, or of one head of one row."""
 
-from dataclasses import replace
-
 import torch
 
 from swarepro.faults.base import Effect, register
@@ -25,10 +23,11 @@ class FirstQueryTile(AttentionWrapper):
             if call.window_left is None or request.span.phase is Phase.DECODE or prefix < _TILE:
                 continue
             count = min(_TILE, request.span.rows)
-            tile = replace(request.span, end=request.span.start + count)
             rows = slice(request.rows.start, request.rows.start + count)
-            slots = call.slots[request.entries][_TILE : prefix + count]
-            out[rows] = super().attend(part(call, tile, rows=rows, slots=slots))
+            # All rows are computed: those of an image see keys behind the tile.
+            slots = call.slots[request.entries][_TILE:]
+            whole = part(call, request.span, rows=request.rows, slots=slots)
+            out[rows] = super().attend(whole)[:count]
         return out
 
 

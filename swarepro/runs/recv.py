@@ -47,7 +47,7 @@ class BundleHidden:
         device: torch.device,
     ) -> None:
         self._bundle = open_bundle(path)
-        _check_sender(path, self._bundle.manifest, model=model, prompts=prompts, images=images)
+        check_sender(path, self._bundle.manifest, model=model, prompts=prompts, images=images)
         self._path = path
         self._layer = layer
         self._hidden_size = hidden_size
@@ -93,7 +93,7 @@ class BundleHidden:
         return data.view(self._dtype).reshape(wanted).to(self._device)
 
 
-def _check_sender(
+def check_sender(
     path: Path,
     sender: Manifest,
     *,
@@ -101,6 +101,7 @@ def _check_sender(
     prompts: tuple[tuple[int, ...], ...],
     images: Sequence[Sequence[Image]],
 ) -> None:
+    """Raise BundleError unless ``sender`` computed what a run of these computes; see above."""
     if sender.model != model:
         raise BundleError(
             f"{path} is a run of {sender.model}; this run is of {model}",

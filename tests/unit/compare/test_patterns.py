@@ -84,6 +84,11 @@ def test_an_image_that_is_seen_causally(tmp_path: Path) -> None:
     for number, images in enumerate(([[3, 6]], [[3, 8]], [[2, 7]], [])):
         assert said(tmp_path / f"other-{number}", change, images=images) == ()
 
+    def with_a_gap(x: np.ndarray) -> None:
+        x[[3, 5]] += 1
+
+    assert said(tmp_path / "gap", with_a_gap, images=[[3, 7]]) == ()
+
 
 def test_one_head(tmp_path: Path) -> None:
     def change(x: np.ndarray) -> None:

@@ -179,6 +179,37 @@ def test_every_query_sees_the_keys_that_the_fault_says(fault, group, sees, route
     torch.testing.assert_close(found, wanted, rtol=0, atol=LIMIT)
 
 
+IMAGES = {0: (4, 12), 1: (44, 51), 4: (20, 30)}
+"""By session; the second one crosses the end of its chunk's first tile of queries."""
+CAUSAL_BY_ITSELF = ("mask-without-offset", "prefill-rerouted-beyond-window")
+
+
+def with_images(call: AttentionCall) -> AttentionCall:
+    ahead = torch.zeros(call.q.shape[0], dtype=torch.int64)
+    for request in call.requests:
+        for position in range(*IMAGES.get(request.span.session, (0, 0))):
+            row = request.rows.start + position - request.span.start
+            ahead[row] = IMAGES[request.span.session][1] - 1 - position
+    return replace(call, ahead=ahead)
+
+
+@pytest.mark.parametrize("route", [EagerAttention, EagerPagedAttention])
+@pytest.mark.parametrize(
+    ("fault", "group", "sees"), [row for row in MASKS if row[0] not in CAUSAL_BY_ITSELF]
+)
+def test_a_fault_that_is_none_of_images_leaves_them_as_they_are(fault, group, sees, route):
+    """Also where it computes rows in a call of their own."""
+
+    def sees_image(span, query, key, seen):
+        first, end = IMAGES.get(span.session, (0, 0))
+        return sees(span, query, key, seen) or (first <= query < end and first <= key < end)
+
+    call = a_call(group)
+    found = attention(fault, route()).attend(with_images(call)).double()
+    torch.testing.assert_close(found, dense(call, sees_image), rtol=0, atol=LIMIT)
+    assert not torch.allclose(found, dense(call, sees), rtol=0, atol=100 * LIMIT)
+
+
 @pytest.mark.parametrize(("group", "sees"), dict.fromkeys(row[1:] for row in MASKS[2:]))
 def test_no_two_masks_are_within_the_limit(group, sees):
     """The control: the reference tells them apart."""

@@ -10,6 +10,7 @@ from swarepro.bundle.read import open_bundle
 from swarepro.case import CaseSpec, PromptSpec, SessionSpec
 from swarepro.errors import BundleError, CaseError, UsageError
 from swarepro.options import CaptureOptions, RunOptions
+from swarepro.runs.recv import check_sender
 
 CASE = CaseSpec(
     name="recv",
@@ -95,6 +96,14 @@ def test_a_bundle_of_other_images_is_refused(chain, tmp_path):
     options = RunOptions(recv=first)
     with pytest.raises(BundleError, match=r"it has \[\[3, 7\]\], this run none"):
         api.run_case(alone("4:8"), out=tmp_path / "b", options=options)
+
+
+def test_of_an_imported_bundle_nobody_knows_the_images(chain):
+    sender = open_bundle(chain).manifest
+    told = {"model": sender.model, "prompts": sender.prompts, "images": [((3, 7),)]}
+    with pytest.raises(BundleError, match="other images"):
+        check_sender(chain, sender, **told)
+    check_sender(chain, msgspec.structs.replace(sender, case={"imported": "x"}), **told)
 
 
 def test_a_chain_with_images_gives_the_bytes_of_its_stages_alone(tmp_path):
