@@ -382,6 +382,17 @@ def test_an_unsteady_baseline_hides_no_divergence(judged):
     assert both.unsteady == ("L0_kv_slice_post_write",)
 
 
+def test_an_unsteady_baseline_hides_no_row_that_was_written_wrong(judged):
+    def off(point, array):
+        if point is points.KV_SLICE_POST_WRITE:
+            array[3] += 1
+
+    found = judged(run(CHUNKED, later=(40,)), run(WHOLE, change=off))
+    assert (found.verdict, found.first.name) == (Verdict.DIVERGED, "L0_kv_slice_post_write")
+    assert found.first.reread_at is None
+    assert found.unsteady == ("L0_kv_slice_post_write",)
+
+
 def test_a_row_that_was_written_wrong_diverges_there_and_not_where_it_changed(judged):
     def off(point, array):
         if point is points.KV_SLICE_POST_WRITE:
