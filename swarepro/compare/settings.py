@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from swarepro.bundle.schema import Manifest
 from swarepro.compare.steps import phase_of, same_steps
 
@@ -104,11 +106,15 @@ def _chunks(manifest: Manifest) -> str:
 
 
 def images_of(manifest: Manifest, session: int) -> list[tuple[int, int]]:
-    """Return the half-open ranges of positions that are images of a session."""
-    sessions: Any = manifest.case.get("sessions", ())
-    if session >= len(sessions):  # a capture of another program
+    """Return the half-open ranges of positions that are images of a session.
+
+    A capture of another program may say anything of its case: what is no image is none.
+    """
+    sessions: Any = manifest.case.get("sessions")
+    try:
+        return msgspec.convert(sessions[session]["images"], list[tuple[int, int]])
+    except (LookupError, TypeError, msgspec.ValidationError):
         return []
-    return [(first, end) for first, end in sessions[session].get("images", ())]
 
 
 def _images(manifest: Manifest) -> list[str]:

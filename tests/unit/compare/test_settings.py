@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from swarepro.bundle.schema import ActionEntry, BackendEntry, CaptureEntry, Manifest
-from swarepro.compare.settings import differences, tokens_differ
+from swarepro.compare.settings import differences, images_of, tokens_differ
 from tests.unit.report.made import manifest
 
 
@@ -67,6 +67,14 @@ def test_the_dtype_of_weights_is_said_where_it_is_another_one():
     assert "dtype of the weights (fp32 against bf16)" in said
     assert not any(each.startswith("dtype of") for each in differences(half, dense))
     assert not any(each.startswith("dtype of") for each in differences(half, single))
+
+
+@pytest.mark.parametrize(
+    "sessions", [None, 3, {}, [], [7], [{"images": 3}], [{"images": [[1]]}], [{"images": ["ab"]}]]
+)
+def test_what_another_program_says_of_its_sessions_is_no_image(sessions):
+    assert images_of(manifest(case={"sessions": sessions}), 0) == []
+    assert differences(manifest(), manifest(case={"sessions": sessions})) == ()
 
 
 def with_resets(*steps: int) -> Manifest:
